@@ -1,0 +1,10 @@
+package network_test
+
+import (
+	"os"
+	"testing"
+
+	"aether.internal/aether/lab/namespace"
+)
+
+func TestMain(m *testing.M) { os.Exit(namespace.RunTests(m)) }
