@@ -2,7 +2,6 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Role says what a virtual machine is for.
@@ -128,7 +127,7 @@ type ClaimReference struct {
 	// uid of the AetherMachine when it claimed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	UID types.UID `json:"uid,omitempty"`
+	UID string `json:"uid,omitempty"`
 }
 
 // AetherVMStatus is the VM as it was last seen.
