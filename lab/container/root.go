@@ -169,7 +169,7 @@ func (b *builder) enterRoot() error {
 // fill makes what every container has.
 func (b *builder) fill() error {
 	for dir, mode := range map[string]fs.FileMode{
-		"/bin": 0o755, "/dev": 0o755, "/etc": 0o755, "/root": 0o700, "/run": 0o755, "/sys": 0o555,
+		"/bin": 0o755, "/dev": 0o755, "/dev/shm": 0o777 | fs.ModeSticky, "/etc": 0o755, "/root": 0o700, "/run": 0o755, "/sys": 0o555,
 		"/usr/local/bin": 0o755, "/var": 0o755, "/var/run": 0o755, "/tmp": 0o777 | fs.ModeSticky,
 	} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -232,8 +232,9 @@ func makeTarget(target string, dir bool) error {
 	return file.Close()
 }
 
-// toyboxLinks are the small programs that the lab's binary serves by name.
-func toyboxLinks() []string {
+// ToyboxNames are the small programs that the lab's binary serves in every
+// container, by the name it is called.
+func ToyboxNames() []string {
 	return []string{"echo", "cat", "ls", "env", "hostname", "sleep", "nc", "ifaddr"}
 }
 
@@ -244,7 +245,7 @@ func (b *builder) mountProgram() error {
 	if err := bind(b.toybox, "/bin/toybox", false); err != nil {
 		return err
 	}
-	for _, name := range toyboxLinks() {
+	for _, name := range ToyboxNames() {
 		err := os.Symlink("toybox", path.Join("/bin", name))
 		// The program itself may have that name.
 		if err != nil && !errors.Is(err, fs.ErrExist) {

@@ -69,11 +69,31 @@ func world(args []string) int {
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("ready")
 		forever()
+	case "nested":
+		return nested(args[1:])
 	case "suicide":
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		forever()
 	}
 	return 0
+}
+
+// nested calls Enter in the world, after it has set limits of its namespace to 0.
+func nested(limits []string) int {
+	for _, limit := range limits {
+		if err := os.WriteFile("/proc/sys/user/"+limit, []byte("0"), 0); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+	}
+	code, err := namespace.Enter(context.Background(), options(os.Stdout, "exit"))
+	var refused *namespace.NotAllowedError
+	if errors.As(err, &refused) {
+		fmt.Println(refused.Advice)
+	} else if err != nil {
+		fmt.Println(err)
+	}
+	return code
 }
 
 func describe() {
@@ -83,6 +103,8 @@ func describe() {
 	fmt.Println("links", len(links), err)
 	procs, err := filepath.Glob("/proc/[0-9]*")
 	fmt.Println("processes", len(procs), err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	fmt.Println("loopback", listener != nil, err)
 	if dir, err := os.Getwd(); err == nil {
 		fmt.Println("dir", dir)
 	}
@@ -143,9 +165,31 @@ func TestInsideIsAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf("uid 0\nppid 1\nlinks 1 <nil>\nprocesses 2 <nil>\ndir %s\n", dir)
+	want := fmt.Sprintf("uid 0\nppid 1\nlinks 1 <nil>\nprocesses 2 <nil>\nloopback true <nil>\ndir %s\n", dir)
 	if got != want {
 		t.Errorf("got:\n%swant:\n%s", got, want)
+	}
+}
+
+// TestRefusals takes namespaces away from a world, as an administrator may from
+// a machine, and enters from there.
+func TestRefusals(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		limits []string
+		code   int
+		want   string
+	}{
+		{"nothing refused", nil, 7, ""},
+		{"root does without user namespaces", []string{"max_user_namespaces"}, 7, ""},
+		{"nobody does without networks", []string{"max_net_namespaces"}, 0, "sysctl user.max_net_namespaces="},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			code, out := enter(t, append([]string{"nested"}, test.limits...)...)
+			if code != test.code || !strings.Contains(out, test.want) {
+				t.Errorf("got %d, %q; want %d, %q", code, out, test.code, test.want)
+			}
+		})
 	}
 }
 

@@ -2,7 +2,6 @@ package namespace
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -30,8 +29,8 @@ func startFirst(cmd *exec.Cmd) error {
 		return err
 	}
 	plain.SysProcAttr = &syscall.SysProcAttr{Cloneflags: namespaces, Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	if plainErr := plain.Start(); plainErr != nil {
-		return errors.Join(err, plainErr)
+	if plain.Start() != nil { // for the same reason, which is in err
+		return err
 	}
 	*cmd = plain
 	return nil

@@ -62,6 +62,9 @@ func setUp() (*os.Process, error) {
 	if err := mountPrivate(told.Tmpfs); err != nil {
 		return nil, err
 	}
+	if err := loopbackUp(); err != nil {
+		return nil, &failure{"set loopback up", err}
+	}
 	world, err := os.StartProcess(selfPath, append([]string{worldName}, told.Args...), &os.ProcAttr{
 		Dir:   told.Dir,
 		Env:   os.Environ(),
@@ -71,6 +74,21 @@ func setUp() (*os.Process, error) {
 		return nil, &failure{"start the lab in its namespaces", err}
 	}
 	return world, nil
+}
+
+// loopbackUp gives the world its 127.0.0.1.
+func loopbackUp() error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	request, err := unix.NewIfreq("lo")
+	if err != nil {
+		return err
+	}
+	request.SetUint16(unix.IFF_UP)
+	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request)
 }
 
 // mountPrivate cuts the mounts off from the machine's and mounts what the new

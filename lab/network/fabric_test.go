@@ -198,6 +198,26 @@ func TestLinkDown(t *testing.T) {
 	wantGreeting(t, a.ns, b.ip, "vm1002")
 }
 
+// TestHostDown: its machines are cut off; the other host's are not.
+func TestHostDown(t *testing.T) {
+	f := newFabric(t, nil)
+	a := attach(t, f, card{"pv1-1", "vmbr1", 0, 1001, "10.1.1.51/24", "10.1.1.1"})
+	b := attach(t, f, card{"pv1-2", "vmbr1", 0, 1002, "10.1.1.52/24", "10.1.1.1"})
+	serve(t, a.ns)
+	serve(t, b.ns)
+	host, _ := f.Host("pv1-1")
+	check(t, host.SetDown(true))
+	wantCut(t, f.Platform(), a.ip)
+	wantGreeting(t, f.Platform(), b.ip, "vm1002")
+
+	check(t, host.SetDown(false))
+	wantGreeting(t, f.Platform(), a.ip, "vm1001")
+	// The host itself is back, too.
+	serve(t, f.Platform())
+	wantGreeting(t, host.Namespace(), netip.MustParseAddr("192.168.0.2"), "platform")
+	wantGreeting(t, host.Namespace(), b.ip, "vm1002")
+}
+
 func wantCarrier(t *testing.T, n *network.Namespace, want bool) {
 	t.Helper()
 	// The kernel reports carrier changes a moment after they were made.

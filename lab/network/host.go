@@ -23,6 +23,8 @@ type HostNet struct {
 
 	mu    sync.Mutex
 	built map[string]bool // kernel bridges, by name
+	ups   []string        // uplinks
+	down  bool
 }
 
 func (f *Fabric) newHost(h Host) (*HostNet, error) {
@@ -106,7 +108,24 @@ func (h *HostNet) uplink(s Segment, bridge string) error {
 	if err := h.fabric.cable(s, h.ns, link); err != nil {
 		return err
 	}
-	return h.ns.enslave(link, bridge)
+	if err := h.ns.enslave(link, bridge); err != nil {
+		return err
+	}
+	h.ups = append(h.ups, link)
+	return h.ns.SetLinkUp(link, !h.down)
+}
+
+// SetDown cuts all uplinks of the host, or joins them again: nobody reaches the
+// host nor the machines on it, and it reaches nobody.
+func (h *HostNet) SetDown(down bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.down = down
+	var errs []error
+	for _, link := range h.ups {
+		errs = append(errs, h.ns.SetLinkUp(link, !down))
+	}
+	return errors.Join(errs...)
 }
 
 // Port is a network card's place on a host's bridge.

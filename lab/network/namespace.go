@@ -35,7 +35,7 @@ func NewNamespace(name string) (*Namespace, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.setUp("lo"); err != nil {
+	if err := errors.Join(n.setDefaults(), n.setUp("lo")); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil

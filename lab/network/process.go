@@ -3,7 +3,6 @@ package network
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -103,13 +102,4 @@ func (n *Namespace) clearLink(link netlink.Link) error {
 		return fmt.Errorf("set link %s in %s down: %w", link.Attrs().Name, n.name, err)
 	}
 	return n.setUp(link.Attrs().Name)
-}
-
-// setDefaults undoes the parameters that a guest is known to change.
-func (n *Namespace) setDefaults() error {
-	err := n.Sysctl("net/ipv4/ip_forward", "0")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	return err
 }

@@ -116,7 +116,9 @@ func (g *Gate) Close() error {
 
 // reach asks the inside for a connection.
 func (g *Gate) reach(target string) (net.Conn, error) {
-	conn, err := (&net.Dialer{Timeout: lineTime}).Dial("unix", g.socket)
+	ctx, cancel := context.WithTimeout(context.Background(), lineTime)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", g.socket)
 	if err != nil {
 		return nil, &RefusedError{target, "the lab does not answer at its relay socket; is it up?"}
 	}
