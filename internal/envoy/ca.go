@@ -22,11 +22,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-)
 
-// ServerName is what proxies expect in the server's certificate, whichever
-// address they dial, so that the server can move without new certificates.
-const ServerName = "xds.aether.internal"
+	"aether.internal/aether/internal/envoy/wire"
+)
 
 // CASecret is the Secret that holds the platform's proxy authority.
 const CASecret = "aether-proxy-ca"
@@ -177,7 +175,7 @@ func ParseRequest(requestPEM []byte) (*x509.CertificateRequest, error) {
 }
 
 // ServerCertificate makes a certificate for the server itself, good for
-// ServerName and the extra names and addresses.
+// wire.ServerName and the extra names and addresses.
 func (c *CA) ServerCertificate(extra ...string) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -187,8 +185,8 @@ func (c *CA) ServerCertificate(extra ...string) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	template.Subject = pkix.Name{CommonName: ServerName}
-	template.DNSNames = []string{ServerName}
+	template.Subject = pkix.Name{CommonName: wire.ServerName}
+	template.DNSNames = []string{wire.ServerName}
 	for _, name := range extra {
 		if address := net.ParseIP(name); address != nil {
 			template.IPAddresses = append(template.IPAddresses, address)

@@ -8,35 +8,12 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
-)
 
-// Paths of the enrolment service.
-const (
-	EnrolPath  = "/enroll"
-	RenewPath  = "/renew"
-	HealthPath = "/healthz"
+	"aether.internal/aether/internal/envoy/wire"
 )
 
 // maxRequestBytes is far above any certificate request.
 const maxRequestBytes = 64 << 10
-
-// EnrolRequest asks for a first certificate with a one-time token, or, sent to
-// RenewPath over a connection with the present certificate and no token, for
-// the next one.
-type EnrolRequest struct {
-	Token string `json:"token,omitempty"`
-	CSR   string `json:"csr"` // PEM
-}
-
-// EnrolResponse has the certificate.
-type EnrolResponse struct {
-	Certificate string `json:"certificate"` // PEM
-}
-
-// Refusal is the body of every answer that is not a certificate.
-type Refusal struct {
-	Error string `json:"error"`
-}
 
 // Enrolment gives proxies their certificates.
 type Enrolment struct {
@@ -52,12 +29,12 @@ func NewEnrolment(ca *CA, tokens EnrolmentStore, serves func(ID) bool, log *slog
 	return &Enrolment{ca: ca, tokens: tokens, serves: serves, log: log}
 }
 
-// Handler serves EnrolPath, RenewPath and HealthPath.
+// Handler serves the paths of package wire.
 func (e *Enrolment) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+EnrolPath, e.enrol)
-	mux.HandleFunc("POST "+RenewPath, e.renew)
-	mux.HandleFunc("GET "+HealthPath, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	mux.HandleFunc("POST "+wire.EnrolPath, e.enrol)
+	mux.HandleFunc("POST "+wire.RenewPath, e.renew)
+	mux.HandleFunc("GET "+wire.HealthPath, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	return mux
 }
 
@@ -93,7 +70,7 @@ func (e *Enrolment) renew(w http.ResponseWriter, r *http.Request) {
 		e.refuse(w, http.StatusUnauthorized, "renewal needs the present certificate")
 		return
 	}
-	id, err := ParseURI(r.TLS.VerifiedChains[0][0].URIs[0])
+	id, err := wire.ParseURI(r.TLS.VerifiedChains[0][0].URIs[0])
 	if err != nil || !e.serves(id) {
 		e.log.Warn("renewal refused", "tenant", id.Tenant, "generation", id.Generation, "from", r.RemoteAddr)
 		e.refuse(w, http.StatusForbidden, errRevoked.Error())
@@ -106,8 +83,8 @@ func (e *Enrolment) renew(w http.ResponseWriter, r *http.Request) {
 	e.answer(w, id, request, "renewed")
 }
 
-func (e *Enrolment) read(w http.ResponseWriter, r *http.Request) (EnrolRequest, *x509.CertificateRequest, bool) {
-	var body EnrolRequest
+func (e *Enrolment) read(w http.ResponseWriter, r *http.Request) (wire.EnrolRequest, *x509.CertificateRequest, bool) {
+	var body wire.EnrolRequest
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequestBytes))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&body); err != nil {
@@ -131,11 +108,11 @@ func (e *Enrolment) answer(w http.ResponseWriter, id ID, request *x509.Certifica
 		return
 	}
 	e.log.Info("proxy "+what, "tenant", id.Tenant, "generation", id.Generation)
-	e.write(w, http.StatusOK, EnrolResponse{Certificate: string(certificate)})
+	e.write(w, http.StatusOK, wire.EnrolResponse{Certificate: string(certificate)})
 }
 
 func (e *Enrolment) refuse(w http.ResponseWriter, code int, reason string) {
-	e.write(w, code, Refusal{Error: reason})
+	e.write(w, code, wire.Refusal{Error: reason})
 }
 
 func (e *Enrolment) write(w http.ResponseWriter, code int, body any) {

@@ -16,6 +16,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"aether.internal/aether/internal/envoy/wire"
 )
 
 // Keep-alive of the proxies' streams: a dead one is noticed within half a
@@ -44,7 +46,7 @@ type Config struct {
 	// XDS and Enrolment are listening sockets; Serve closes them.
 	XDS, Enrolment net.Listener
 	// Names are extra names and addresses for the server's certificate.
-	// Proxies need none: they expect ServerName.
+	// Proxies need none: they expect wire.ServerName.
 	Names []string
 	Log   *slog.Logger
 	// Now is the clock; nil is time.Now.
@@ -131,7 +133,7 @@ type serverCertificates struct {
 func (s *serverCertificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.current != nil && s.now().Before(RenewAt(s.current.Leaf.NotBefore, s.current.Leaf.NotAfter)) {
+	if s.current != nil && s.now().Before(wire.RenewAt(s.current.Leaf.NotBefore, s.current.Leaf.NotAfter)) {
 		return s.current, nil
 	}
 	certificate, err := s.ca.ServerCertificate(s.names...)
@@ -140,10 +142,4 @@ func (s *serverCertificates) get(*tls.ClientHelloInfo) (*tls.Certificate, error)
 	}
 	s.current = certificate
 	return certificate, nil
-}
-
-// RenewAt is when a certificate is renewed: after 60 % of its life, which
-// leaves the last third for trying.
-func RenewAt(notBefore, notAfter time.Time) time.Time {
-	return notBefore.Add(notAfter.Sub(notBefore) / 10 * 6)
 }

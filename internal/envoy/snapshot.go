@@ -22,6 +22,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"aether.internal/aether/internal/envoy/wire"
 )
 
 // Keep-alive probes start after keepaliveTime without traffic: middle boxes
@@ -80,8 +82,8 @@ func Snapshot(t Tenant) (Resources, error) {
 	}
 	var resources Resources
 	for _, d := range []door{
-		{"api", PortAPI, t.Upstreams},
-		{"konnectivity", PortKonnectivity, t.KonnectivityUpstreams},
+		{"api", wire.PortAPI, t.Upstreams},
+		{"konnectivity", wire.PortKonnectivity, t.KonnectivityUpstreams},
 	} {
 		front, err := newListener(t, d)
 		if err != nil {

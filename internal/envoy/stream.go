@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+
+	"aether.internal/aether/internal/envoy/wire"
 )
 
 // Why a stream ends before the proxy ends it.
@@ -80,7 +82,7 @@ func identify(ctx context.Context) (ID, time.Time, error) {
 	if len(leaf.URIs) != 1 {
 		return ID{}, time.Time{}, status.Error(codes.PermissionDenied, "the client certificate names no proxy")
 	}
-	id, err := ParseURI(leaf.URIs[0])
+	id, err := wire.ParseURI(leaf.URIs[0])
 	if err != nil {
 		return ID{}, time.Time{}, status.Error(codes.PermissionDenied, err.Error())
 	}
