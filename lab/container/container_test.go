@@ -285,6 +285,16 @@ func TestExec(t *testing.T) {
 	}
 }
 
+// TestDynamicProgram: what is missing is the loader, not the program.
+func TestDynamicProgram(t *testing.T) {
+	w := newWorld(t)
+	s := w.spec(t, "ls")
+	s.Program = "/usr/bin/env" // dynamic on every distribution that has it there
+	if _, err := w.engine.Run(t.Context(), s); !errors.Is(err, container.ErrNotStatic) {
+		t.Errorf("got %v, want ErrNotStatic", err)
+	}
+}
+
 // TestContextKills: also what ignores signals, and what was executed in it.
 func TestContextKills(t *testing.T) {
 	w := newWorld(t)
@@ -325,8 +335,8 @@ func TestRunRefuses(t *testing.T) {
 		{"relative program", func(s *container.Spec) { s.Program = "kubelet" }, "program:"},
 		{"no arguments", func(s *container.Spec) { s.Args = nil }, "args:"},
 		{"relative mount", func(s *container.Spec) { s.Mounts = []container.Mount{{Host: "a", Container: "/a"}} }, "mounts:"},
-		{"missing volume", func(s *container.Spec) { s.Mounts = []container.Mount{{Host: "/nothing", Container: "/a"}} }, "no such file"},
-		{"missing program", func(s *container.Spec) { s.Program = "/nothing" }, "no such file"},
+		{"missing volume", func(s *container.Spec) { s.Mounts = []container.Mount{{Host: "/nothing", Container: "/a"}} }, "open /nothing: no such file"},
+		{"missing program", func(s *container.Spec) { s.Program = "/nothing" }, "open /nothing: no such file"},
 		{"not a program", func(s *container.Spec) { s.Program = "/etc/passwd" }, "execute /usr/local/bin/cat"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -95,10 +95,35 @@ type plan struct {
 
 // report tells why a container did not come up.
 type report struct {
-	Step  string
-	Errno syscall.Errno
-	Text  string
+	Step      string
+	Errno     syscall.Errno
+	Text      string
+	NotStatic bool
 }
+
+// cause is the error that the report carries, in a form that can be compared.
+func (r report) cause() error {
+	switch {
+	case r.NotStatic:
+		return ErrNotStatic
+	case r.Errno != 0:
+		return &reported{r.Text, r.Errno}
+	default:
+		return errors.New(r.Text)
+	}
+}
+
+// reported is an error of another process.
+type reported struct {
+	text  string
+	errno syscall.Errno
+}
+
+// Error is the other process's text, which names the file.
+func (e *reported) Error() string { return e.text }
+
+// Unwrap returns the kernel's answer.
+func (e *reported) Unwrap() error { return e.errno }
 
 // Run starts the container and returns when its program runs. The end of ctx
 // kills it.
@@ -223,10 +248,7 @@ func readReport(id string, from io.Reader) error {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return &StartError{id, "read the report", err}
 	}
-	if r.Errno != 0 {
-		return &StartError{id, r.Step, r.Errno}
-	}
-	return &StartError{id, r.Step, errors.New(r.Text)}
+	return &StartError{id, r.Step, r.cause()}
 }
 
 func (e *Engine) plan(s Spec) plan {

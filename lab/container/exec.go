@@ -99,7 +99,7 @@ func (c *Container) joinAndStart(cmd *exec.Cmd) error {
 	if cmd.Path, err = lookUp(cmd.Args[0], cmd.Env); err != nil {
 		return err
 	}
-	return cmd.Start()
+	return explainExec(cmd.Path, cmd.Start())
 }
 
 // lookUp finds a program on the calling thread's file system.

@@ -25,7 +25,7 @@ func Main(args []string) int {
 	unix.CloseOnExec(planFD)
 	unix.CloseOnExec(reportFD)
 	step, err := becomeContainer()
-	out := report{Step: step, Text: err.Error()}
+	out := report{Step: step, Text: err.Error(), NotStatic: errors.Is(err, ErrNotStatic)}
 	errors.As(err, &out.Errno)
 	// Without a listener there is nobody left to tell.
 	_ = json.NewEncoder(os.NewFile(reportFD, "report")).Encode(out)
@@ -57,7 +57,8 @@ func becomeContainer() (string, error) {
 			return step.name, err
 		}
 	}
-	return "execute " + p.Target, unix.Exec(p.Target, p.Args, withPath(p.Env))
+	err := unix.Exec(p.Target, p.Args, withPath(p.Env))
+	return "execute " + p.Target, explainExec(p.Target, err)
 }
 
 // withPath adds the usual PATH where none is set.

@@ -25,39 +25,70 @@ func (n *Namespace) Processes() ([]int, error) {
 	var pids []int
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		var theirs unix.Stat_t
-		// A process that ended meanwhile, a zombie too, has no namespace.
-		if unix.Stat(filepath.Join("/proc", entry.Name(), "ns/net"), &theirs) != nil {
-			continue
-		}
-		if theirs.Ino == own.Ino && theirs.Dev == own.Dev {
+		if err == nil && pid != os.Getpid() && isIn(pid, &own) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
 }
 
+// isIn tells whether a process is in a network namespace. One that has ended, a
+// zombie too, is in none.
+func isIn(pid int, namespace *unix.Stat_t) bool {
+	var its unix.Stat_t
+	err := unix.Stat(filepath.Join("/proc", strconv.Itoa(pid), "ns/net"), &its)
+	return err == nil && its.Ino == namespace.Ino && its.Dev == namespace.Dev
+}
+
 // KillProcesses kills every process in the namespace and returns when they are
 // gone, or with an error after the time-out.
 func (n *Namespace) KillProcesses(timeout time.Duration) error {
-	const pause = 5 * time.Millisecond
-	for deadline := time.Now().Add(timeout); ; {
+	deadline := time.Now().Add(timeout)
+	for {
 		pids, err := n.Processes()
 		if err != nil || len(pids) == 0 {
 			return err
 		}
 		for _, pid := range pids {
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			if err := n.killProcess(pid, deadline); err != nil {
 				return fmt.Errorf("kill process %d in %s: %w", pid, n.name, err)
 			}
 		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("processes %v in %s are still there %s after SIGKILL", pids, n.name, timeout)
+	}
+}
+
+// killProcess kills a process and waits for its end.
+func (n *Namespace) killProcess(pid int, deadline time.Time) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	var own unix.Stat_t
+	if err := unix.Fstat(int(n.handle), &own); err != nil {
+		return err
+	}
+	if !isIn(pid, &own) { // the number may be another process's by now
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	for {
+		left := max(time.Until(deadline), 0)
+		ended, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return err
+		case ended == 0:
+			return fmt.Errorf("it is still there after SIGKILL: %w", os.ErrDeadlineExceeded)
+		default:
+			return nil
 		}
-		time.Sleep(pause) // the kernel has no event for "left a namespace"
 	}
 }
 
