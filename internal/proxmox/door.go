@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -33,6 +34,7 @@ type DoorConfig struct {
 // and nothing else, since Proxmox's API cannot.
 type Door struct {
 	client ssh.ClientConfig
+	signer ssh.Signer
 	port   int
 	dial   dialFunc
 }
@@ -48,8 +50,8 @@ func NewDoor(config DoorConfig) (*Door, error) {
 		return nil, err
 	}
 	door := &Door{
-		client: ssh.ClientConfig{User: config.User, Auth: []ssh.AuthMethod{ssh.PublicKeys(signer)}, HostKeyCallback: check, Timeout: doorTimeout},
-		port:   config.Port, dial: config.Dial,
+		client: ssh.ClientConfig{User: config.User, HostKeyCallback: check, Timeout: doorTimeout},
+		signer: signer, port: config.Port, dial: config.Dial,
 	}
 	if door.port == 0 {
 		door.port = 22
@@ -120,24 +122,35 @@ func (d *Door) connect(ctx context.Context, address string) (*ssh.Client, error)
 	// The handshake knows no context: end it by closing the connection.
 	stop := context.AfterFunc(ctx, func() { _ = connection.Close() })
 	defer stop()
-	client := d.client
+	client, offered := d.client, false
+	client.Auth = []ssh.AuthMethod{ssh.PublicKeysCallback(func() ([]ssh.Signer, error) {
+		offered = true
+		return []ssh.Signer{d.signer}, nil
+	})}
 	secure, channels, requests, err := ssh.NewClientConn(connection, address, &client)
 	if err != nil {
 		_ = connection.Close()
+		var broken net.Error
+		if offered && ctx.Err() == nil && !errors.As(err, &broken) && !errors.Is(err, io.EOF) {
+			return nil, errKeyRefused
+		}
 		return nil, err
 	}
 	return ssh.NewClient(secure, channels, requests), nil
 }
 
+// errKeyRefused: the handshake ended after the key was offered. The SSH package
+// has no type for it.
+var errKeyRefused = errors.New("the key is refused")
+
 func doorError(op string, err error) error {
 	e := &Error{Op: op, Kind: ErrUnreachable, Message: err.Error(), cause: cancellation(err)}
 	var key *knownhosts.KeyError
-	var auth *ssh.ServerAuthError
 	switch {
 	case errors.As(err, &key):
 		e.Kind = ErrUntrusted
 		e.Message = "the host's SSH key is not among the known hosts; compare it and add what ssh-keyscan prints"
-	case errors.As(err, &auth) || strings.Contains(err.Error(), "unable to authenticate"):
+	case errors.Is(err, errKeyRefused):
 		e.Kind = ErrUnauthorized
 		e.Message = "the host does not accept the SSH key; add its public part to the user's authorized_keys"
 	}
