@@ -46,10 +46,9 @@ type Config struct {
 	Forget []string `json:"forget,omitempty"`
 	// StateDir has the agent's key and certificate.
 	StateDir string `json:"stateDir,omitempty"`
-	// EnvoyDir has Envoy's bootstrap and credentials.
+	// EnvoyDir has Envoy's bootstrap and credentials. Files in it get the
+	// directory's group, which Envoy is in, if it is set-group-ID.
 	EnvoyDir string `json:"envoyDir,omitempty"`
-	// EnvoyGroup may read them; empty leaves the group alone.
-	EnvoyGroup string `json:"envoyGroup,omitempty"`
 	// Health is where the agent answers for itself, a loopback address.
 	Health string `json:"health,omitempty"`
 	// Admin is where Envoy's admin interface listens, a loopback address.

@@ -175,10 +175,10 @@ func (k *keeper) publish(i *identity) error {
 		return err
 	}
 	// Credentials first: Envoy starts when the bootstrap appears.
-	if _, err := replaceFile(k.config.secretFile(), secret, 0o640, k.config.EnvoyGroup); err != nil {
+	if _, err := replaceFile(k.config.secretFile(), secret, 0o640); err != nil {
 		return err
 	}
-	changed, err := replaceFile(k.config.BootstrapFile(), bootstrap, 0o640, k.config.EnvoyGroup)
+	changed, err := replaceFile(k.config.BootstrapFile(), bootstrap, 0o640)
 	if err != nil {
 		return err
 	}

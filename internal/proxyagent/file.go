@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 )
 
 // replaceFile puts a file in place by rename and returns whether it differed.
 // Envoy takes notice of a rename only, and a power cut leaves the old file or
 // the new one: the data is on disk before the name points to it.
-func replaceFile(file string, data []byte, mode fs.FileMode, group string) (bool, error) {
+func replaceFile(file string, data []byte, mode fs.FileMode) (bool, error) {
 	old, err := os.ReadFile(filepath.Clean(file))
 	if err == nil && bytes.Equal(old, data) {
 		return false, nil
@@ -26,7 +24,7 @@ func replaceFile(file string, data []byte, mode fs.FileMode, group string) (bool
 	if err != nil {
 		return false, fmt.Errorf("write %s: %w", file, err)
 	}
-	err = fill(temp, data, mode, group)
+	err = fill(temp, data, mode)
 	if err == nil {
 		err = os.Rename(temp.Name(), file)
 	}
@@ -36,30 +34,15 @@ func replaceFile(file string, data []byte, mode fs.FileMode, group string) (bool
 	return true, syncDir(filepath.Dir(file))
 }
 
-func fill(file *os.File, data []byte, mode fs.FileMode, group string) error {
+func fill(file *os.File, data []byte, mode fs.FileMode) error {
 	_, err := file.Write(data)
 	if err == nil {
 		err = file.Chmod(mode)
-	}
-	if err == nil && group != "" {
-		err = giveTo(file, group)
 	}
 	if err == nil {
 		err = file.Sync()
 	}
 	return errors.Join(err, file.Close())
-}
-
-func giveTo(file *os.File, group string) error {
-	found, err := user.LookupGroup(group)
-	if err != nil {
-		return fmt.Errorf("envoyGroup: %w", err)
-	}
-	gid, err := strconv.Atoi(found.Gid)
-	if err != nil {
-		return fmt.Errorf("envoyGroup: %q has group ID %q", group, found.Gid)
-	}
-	return file.Chown(-1, gid)
 }
 
 // removeFile deletes a file, which may be missing, for good.

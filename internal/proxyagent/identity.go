@@ -77,7 +77,7 @@ func (s state) loadIdentity(id wire.ID, roots *x509.CertPool, now time.Time) (*i
 }
 
 func (s state) saveIdentity(i *identity) error {
-	_, err := replaceFile(s.path(identityFile), append(bytes.Clone(i.certificatePEM), i.keyPEM...), 0o600, "")
+	_, err := replaceFile(s.path(identityFile), append(bytes.Clone(i.certificatePEM), i.keyPEM...), 0o600)
 	return err
 }
 
@@ -110,7 +110,7 @@ func (s state) pendingKey() ([]byte, error) {
 	if key, err = newKey(); err != nil {
 		return nil, err
 	}
-	_, err = replaceFile(s.path(pendingKeyFile), key, 0o600, "")
+	_, err = replaceFile(s.path(pendingKeyFile), key, 0o600)
 	return key, err
 }
 
@@ -127,7 +127,7 @@ func (s state) wasUsed(token string) (bool, error) {
 }
 
 func (s state) markUsed(token string) error {
-	_, err := replaceFile(s.path(usedTokenFile), []byte(tokenDigest(token)), 0o600, "")
+	_, err := replaceFile(s.path(usedTokenFile), []byte(tokenDigest(token)), 0o600)
 	return err
 }
 
