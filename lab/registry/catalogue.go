@@ -67,7 +67,7 @@ func ciliumImages() []Definition {
 	return []Definition{
 		{
 			Ref: "quay.io/cilium/cilium:" + CiliumVersion, Program: labProgram, SizeMiB: 230,
-			Commands: []string{"cilium-agent", "cilium-dbg", "cilium-sysctlfix", "cilium-mount-bpf", "cilium-clean-state", "cilium-install-cni"},
+			Commands: []string{"cilium-agent", "cilium-dbg", "cilium-sysctlfix", "cilium-mount", "init-container.sh", "install-plugin.sh"},
 			Cmd:      []string{"/usr/bin/cilium-dbg"},
 		},
 		{
