@@ -184,7 +184,7 @@ func (e *Etcd) CA() pki.Pair { return e.authority.Pair }
 // Root is the certificate of etcd's user root.
 func (e *Etcd) Root() pki.Pair { return e.root }
 
-// IssueClient makes the certificate of a user.
+// IssueClient makes the certificate of a user; the empty name is nobody's.
 func (e *Etcd) IssueClient(user string) (pki.Pair, error) {
 	return e.authority.Issue(pki.Request{CommonName: user})
 }

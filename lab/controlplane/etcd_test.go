@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -75,7 +76,8 @@ func post(ctx context.Context, client *http.Client, url, token string, body, ans
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("POST %s: %s", url, resp.Status)
+		message, _ := io.ReadAll(resp.Body)
+		return fmt.Errorf("POST %s: %s: %s", url, resp.Status, message)
 	}
 	return json.NewDecoder(resp.Body).Decode(answer)
 }
@@ -120,8 +122,12 @@ func TestEtcdAuth(t *testing.T) {
 	}
 	expect("after authentication is on")
 
-	// The password opens the HTTP gateway, which knows no certificates' names.
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: tlsConfig(t, e, &root), DisableKeepAlives: true}}
+	// The password opens the HTTP gateway to a certificate that names nobody.
+	nobody, err := e.IssueClient("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: tlsConfig(t, e, &nobody), DisableKeepAlives: true}}
 	var login struct{ Token string }
 	if err := post(t.Context(), client, e.Endpoint()+"/v3/auth/authenticate", "", map[string]string{"name": "root", "password": password}, &login); err != nil {
 		t.Fatal(err)

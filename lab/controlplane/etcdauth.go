@@ -13,8 +13,9 @@ import (
 // EnableAuth makes etcd ask who is asking, as a store that tenants share must:
 // from then on a client is the user its certificate's common name says, and
 // may do what that user's roles allow. The user root may do everything, by
-// certificate or by the returned password (etcd's HTTP gateway knows no
-// certificates). It may be called again.
+// certificate or, over etcd's HTTP gateway, by the returned password (the
+// gateway then wants a certificate that names nobody: IssueClient("")). It may
+// be called again.
 func (e *Etcd) EnableAuth(ctx context.Context) (password string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
