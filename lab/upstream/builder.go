@@ -39,7 +39,7 @@ type Builder struct {
 func FromEnvironment(getenv func(string) string) (*Builder, error) {
 	b := &Builder{Go: "go", Every: 30 * time.Second, Programs: Paths{}}
 	for _, name := range Names() {
-		variable := "AETHER_" + strings.ToUpper(strings.ReplaceAll(string(name), "-", "_"))
+		variable := variableOf(name)
 		path := getenv(variable)
 		if path == "" {
 			continue
@@ -66,6 +66,11 @@ func FromEnvironment(getenv func(string) string) (*Builder, error) {
 	return b, nil
 }
 
+// variableOf is the environment variable that names a given program.
+func variableOf(name Name) string {
+	return "AETHER_" + strings.ToUpper(strings.ReplaceAll(string(name), "-", "_"))
+}
+
 // startingPoints are where the search for the checkout begins.
 func startingPoints() []string {
 	var from []string
@@ -86,6 +91,23 @@ func Ensure(ctx context.Context, out io.Writer, names ...Name) (Paths, error) {
 		return nil, err
 	}
 	return b.Ensure(ctx, out, names...)
+}
+
+// Share does what Ensure does and names the programs in this process's
+// environment. Inside the lab's namespaces is no network to build with; a
+// process that is about to enter them calls Share first, and Ensure inside
+// finds the same programs.
+func Share(ctx context.Context, out io.Writer, names ...Name) error {
+	paths, err := Ensure(ctx, out, names...)
+	if err != nil {
+		return err
+	}
+	for name, path := range paths {
+		if err := os.Setenv(variableOf(name), path); err != nil {
+			return fmt.Errorf("name %s in the environment: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // Ensure builds those of the programs that are neither given nor in the cache.

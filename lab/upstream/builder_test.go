@@ -141,6 +141,19 @@ func TestFromEnvironment(t *testing.T) {
 	}
 }
 
+func TestShare(t *testing.T) {
+	given := filepath.Join(t.TempDir(), "temporal")
+	write(t, given, "")
+	t.Setenv("AETHER_TEMPORAL", given)
+	t.Setenv("AETHER_KUBERNETES", given)
+	if err := Share(t.Context(), os.Stderr, Temporal); err != nil || os.Getenv("AETHER_TEMPORAL") != given {
+		t.Errorf("environment names %q, error %v", os.Getenv("AETHER_TEMPORAL"), err)
+	}
+	if err := Share(t.Context(), os.Stderr, "docker"); err == nil {
+		t.Error("an unknown program was shared")
+	}
+}
+
 func TestFindCheckout(t *testing.T) {
 	root := checkout(t)
 	nested := filepath.Join(root, "lab", "upstream", "hello")
