@@ -55,8 +55,8 @@ func New(cfg Config) (*Kubelet, error) {
 // Run registers the node and runs its pods until the context ends; then it
 // kills what it started, as a power cut would, and returns nil.
 func (k *Kubelet) Run(ctx context.Context) error {
-	if err := os.MkdirAll(k.podsDir(), 0o750); err != nil {
-		return fmt.Errorf("kubelet of %s: %w", k.cfg.NodeName, err)
+	if err := k.makeRoot(); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -83,6 +83,17 @@ func (k *Kubelet) Run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// makeRoot makes the directories that every node has: host paths may ask for
+// them to be there.
+func (k *Kubelet) makeRoot() error {
+	for _, dir := range []string{"dev", "etc", "lib/modules", "proc", "run", "sys/fs/cgroup", "tmp", "var/run", "var/lib/kubelet/pods"} {
+		if err := os.MkdirAll(filepath.Join(k.cfg.Dir, dir), 0o755); err != nil {
+			return fmt.Errorf("root directory of %s: %w", k.cfg.NodeName, err)
+		}
+	}
+	return nil
 }
 
 func (k *Kubelet) podsDir() string { return filepath.Join(k.cfg.Dir, "var/lib/kubelet/pods") }

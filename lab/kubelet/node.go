@@ -294,6 +294,9 @@ func (k *Kubelet) hostIP() string {
 
 // podCIDR returns the node's range for pods, invalid until it is assigned.
 func (k *Kubelet) podCIDR() netip.Prefix {
+	if subnet := cniSubnet(k.cfg.Dir); subnet.IsValid() {
+		return subnet
+	}
 	node := k.node.Load()
 	if node == nil {
 		return netip.Prefix{}

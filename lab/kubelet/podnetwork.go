@@ -4,9 +4,11 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync"
 
@@ -24,6 +26,30 @@ func CNIConfigured(dir string) func() bool {
 		found, err := filepath.Glob(pattern)
 		return err == nil && len(found) > 0
 	}
+}
+
+// cniSubnet returns the range that the node's CNI configuration names, invalid
+// if it names none: then the Node's own range counts.
+func cniSubnet(dir string) netip.Prefix {
+	found, err := filepath.Glob(filepath.Join(dir, "etc/cni/net.d/*.conflist"))
+	if err != nil || len(found) == 0 {
+		return netip.Prefix{}
+	}
+	data, err := os.ReadFile(found[0])
+	if err != nil {
+		return netip.Prefix{} // replaced at this moment
+	}
+	var config struct {
+		Plugins []struct {
+			IPAM struct {
+				Subnet netip.Prefix `json:"subnet"`
+			} `json:"ipam"`
+		} `json:"plugins"`
+	}
+	if json.Unmarshal(data, &config) != nil || len(config.Plugins) == 0 {
+		return netip.Prefix{}
+	}
+	return config.Plugins[0].IPAM.Subnet
 }
 
 // PointToPoint is a PodNetwork that lays a veth pair from the node to each pod

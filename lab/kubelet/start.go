@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +22,9 @@ import (
 
 // labProgram is the key of the lab's own binary in the table of programs.
 const labProgram = "lab"
+
+// SpeedVariable tells the lab's own programs the speed of its clock.
+const SpeedVariable = "AETHER_LAB_SPEED"
 
 // exitCannotStart is what a runtime reports for a container that did not come up.
 const exitCannotStart = 128
@@ -160,6 +164,9 @@ func (w *worker) containerSpec(ctx context.Context, pod *corev1.Pod, u *unit, im
 	program, err := w.program(argv[0], image)
 	if err != nil {
 		return container.Spec{}, err
+	}
+	if program == w.k.cfg.Programs[labProgram] {
+		env.set(SpeedVariable, strconv.FormatFloat(w.k.cfg.Clock.Speed(), 'g', -1, 64))
 	}
 	mounts, err := w.mountsOf(u, env)
 	if err != nil {

@@ -185,6 +185,9 @@ func (w *worker) mountsOf(u *unit, env environment) ([]container.Mount, error) {
 		}
 		mounts = append(mounts, container.Mount{Host: host, Container: mount.MountPath, ReadOnly: mount.ReadOnly})
 	}
+	if err := w.nestMounts(mounts); err != nil {
+		return nil, err
+	}
 	message, err := u.makeMessageFile()
 	if err != nil {
 		return nil, err
@@ -194,6 +197,53 @@ func (w *worker) mountsOf(u *unit, env environment) ([]container.Mount, error) {
 		target = corev1.TerminationMessagePathDefault
 	}
 	return append(mounts, container.Mount{Host: message, Container: target}), nil
+}
+
+// nestMounts prepares volumes for mounts inside of each other: the outer one may
+// be read-only, so the place of the inner one is made in the volume itself. Only
+// in the pod's own volumes: a host path is somebody else's.
+func (w *worker) nestMounts(mounts []container.Mount) error {
+	own := w.podDir() + "/"
+	for _, outer := range mounts {
+		if !strings.HasPrefix(outer.Host, own) {
+			continue
+		}
+		for _, inner := range mounts {
+			below, ok := strings.CutPrefix(filepath.Clean(inner.Container), filepath.Clean(outer.Container)+"/")
+			if !ok {
+				continue
+			}
+			if err := makePlace(inner.Host, filepath.Join(outer.Host, below)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// makePlace makes an empty file or directory to mount source on.
+func makePlace(source, place string) error {
+	info, err := os.Stat(source)
+	if err != nil {
+		return fmt.Errorf("nested mount: %w", err)
+	}
+	if _, err := os.Lstat(place); err == nil {
+		return nil
+	}
+	dir := place
+	if !info.IsDir() {
+		dir = filepath.Dir(place)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("nested mount: %w", err)
+	}
+	if info.IsDir() {
+		return nil
+	}
+	if err := os.WriteFile(place, nil, 0o644); err != nil {
+		return fmt.Errorf("nested mount: %w", err)
+	}
+	return nil
 }
 
 // subPath is a file or directory inside of a volume; a missing one is made a
