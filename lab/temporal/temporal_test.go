@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"slices"
@@ -38,19 +37,10 @@ func start(t *testing.T) *temporal.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ports := make([]int, 2)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	s, err := temporal.Start(ctx, temporal.Config{
-		Program: paths[upstream.Temporal], Dir: t.TempDir(), FrontendPort: ports[0], UIPort: ports[1],
+		Program: paths[upstream.Temporal], Dir: t.TempDir(),
 		CodecEndpoint: codecURL, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {

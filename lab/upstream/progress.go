@@ -63,9 +63,9 @@ func (p *progress) line() {
 	defer p.mu.Unlock()
 	at := ""
 	if n := len(p.last); n > 0 {
-		at = ", now " + p.last[n-1]
+		at = fmt.Sprintf(", %d packages compiled, now %s", p.count, p.last[n-1])
 	}
-	fmt.Fprintf(p.out, "upstream: building %s: %s, %d packages compiled%s\n", p.what, time.Since(p.started).Round(time.Second), p.count, at)
+	fmt.Fprintf(p.out, "upstream: building %s: %s%s\n", p.what, time.Since(p.started).Round(time.Second), at)
 }
 
 // done says how long it took.

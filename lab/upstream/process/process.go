@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -195,8 +196,13 @@ func (p *Process) ResidentBytes() (int64, error) {
 	return pages * int64(os.Getpagesize()), nil
 }
 
-// tailBytes is how much of the log an error carries.
-const tailBytes = 2000
+// An error carries this much of the log: some lines, and of a line its begin,
+// where the message is; stack traces follow it.
+const (
+	tailBytes = 64 << 10
+	tailLines = 10
+	lineBytes = 400
+)
 
 // tail is the end of what this process, not an earlier one, wrote.
 func (p *Process) tail() string {
@@ -214,5 +220,12 @@ func (p *Process) tail() string {
 	if err != nil {
 		return err.Error()
 	}
-	return string(bytes.TrimSpace(data))
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	lines = lines[max(0, len(lines)-tailLines):]
+	for i, line := range lines {
+		if len(line) > lineBytes {
+			lines[i] = line[:lineBytes] + "…"
+		}
+	}
+	return strings.Join(lines, "\n")
 }
