@@ -120,7 +120,7 @@ func newTemplate(subject pkix.Name, lifetime time.Duration) (*x509.Certificate, 
 }
 
 func encode(der []byte, key *ecdsa.PrivateKey) (Pair, error) {
-	keyPEM, err := EncodeKey(key)
+	keyPEM, err := encodeKey(key)
 	if err != nil {
 		return Pair{}, err
 	}
@@ -134,7 +134,7 @@ func SigningKey() (private, public []byte, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("signing key: %w", err)
 	}
-	if private, err = EncodeKey(key); err != nil {
+	if private, err = encodeKey(key); err != nil {
 		return nil, nil, err
 	}
 	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
@@ -144,8 +144,8 @@ func SigningKey() (private, public []byte, err error) {
 	return private, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// EncodeKey writes a key the way each of the upstream programs reads it.
-func EncodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+// encodeKey writes a key the way each of the upstream programs reads it.
+func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
 	der, err := x509.MarshalECPrivateKey(key)
 	if err != nil {
 		return nil, fmt.Errorf("encode key: %w", err)
