@@ -24,11 +24,11 @@ type proxy struct {
 	refused   string // why wanted could not be rendered
 
 	version    string // of wanted, once it has one
-	serving    string // version in the cache: version, or a rollback's
-	rolledBack bool
+	rolledBack bool   // the last good one is served instead
 
 	acked    map[string]string // type URL → accepted version
 	rejected *Rejection
+	undone   bool // what can be done about rejected was done
 	retryAt  time.Time
 	retries  int
 
@@ -57,7 +57,7 @@ func (p *proxy) want(t Tenant) error {
 		return nil
 	}
 	p.resources, p.hash = resources, hash
-	p.version, p.rejected, p.retries = "", nil, 0
+	p.version, p.rejected, p.undone, p.retries = "", nil, false, 0
 	return nil
 }
 

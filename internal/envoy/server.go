@@ -151,10 +151,10 @@ func (s *Server) settle(ctx context.Context, id ID) error {
 	switch {
 	case view.hash != "" && view.version == "":
 		err = s.publish(ctx, id, view, false)
-	case view.rejected != nil && !view.rolledBack && view.serving == view.version:
-		err = s.rollBack(ctx, id, view)
 	case view.rejected != nil && !s.now().Before(view.retryAt):
 		err = s.publish(ctx, id, view, true)
+	case view.rejected != nil && !view.undone:
+		err = s.rollBack(ctx, id, view)
 	case view.applied() && view.goodHash != view.hash:
 		err = s.recordGood(ctx, id, view)
 	}
@@ -187,24 +187,33 @@ func (s *Server) publish(ctx context.Context, id ID, view proxy, again bool) err
 		return err
 	}
 	return s.serve(ctx, id, view, version, view.resources, func(p *proxy) {
-		p.version, p.rolledBack, p.rejected = version, false, nil
+		p.version, p.rolledBack, p.rejected, p.undone = version, false, nil, false
 	})
 }
 
 // rollBack serves the last good configuration under a version of its own, so
-// that what the proxy applied of the refused one is undone.
+// that what the proxy applied of the refused one is undone. Without a last good
+// one, or with the same content, there is nothing better to serve.
 func (s *Server) rollBack(ctx context.Context, id ID, view proxy) error {
 	good, err := s.versions.LastGood(ctx, id)
-	if err != nil || good == nil {
+	if err != nil {
 		return err
+	}
+	if good == nil {
+		s.noteUndone(id, view)
+		return nil
 	}
 	resources, err := Snapshot(*good)
 	if err != nil {
 		return fmt.Errorf("last good configuration of %s: %w", id, err)
 	}
 	hash, err := resources.Hash()
-	if err != nil || hash == view.hash {
+	if err != nil {
 		return err
+	}
+	if hash == view.hash {
+		s.noteUndone(id, view)
+		return nil
 	}
 	version, err := s.number(ctx, id, hash, false)
 	if err != nil {
@@ -212,7 +221,15 @@ func (s *Server) rollBack(ctx context.Context, id ID, view proxy) error {
 	}
 	s.log.Warn("proxy refused its configuration, the last good one goes out again", "tenant", id.Tenant,
 		"generation", id.Generation, "refused", view.version, "version", version, "reason", view.rejected.Reason)
-	return s.serve(ctx, id, view, version, resources, func(p *proxy) { p.rolledBack = true })
+	return s.serve(ctx, id, view, version, resources, func(p *proxy) { p.rolledBack, p.undone = true, true })
+}
+
+func (s *Server) noteUndone(id ID, view proxy) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if p, known := s.proxies[id]; known && p.rejected == view.rejected {
+		p.undone = true
+	}
 }
 
 func (s *Server) number(ctx context.Context, id ID, hash string, again bool) (string, error) {
@@ -237,7 +254,6 @@ func (s *Server) serve(ctx context.Context, id ID, view proxy, version string, r
 		return nil
 	}
 	note(p)
-	p.serving = version
 	if err := s.cache.SetSnapshot(ctx, id.NodeID(), snapshot); err != nil {
 		return fmt.Errorf("configuration of %s: %w", id, err)
 	}
