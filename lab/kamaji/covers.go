@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 )
@@ -61,6 +60,3 @@ func covered(has, wants any) bool {
 		return reflect.DeepEqual(has, wants)
 	}
 }
-
-// semanticEqual compares as the API does: nil and empty are the same.
-func semanticEqual(a, b any) bool { return equality.Semantic.DeepEqual(a, b) }

@@ -37,7 +37,7 @@ func (k *Kamaji) setUpDataStores(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).Named("datastore").
 		For(&v1alpha1.DataStore{}).
 		Watches(&v1alpha1.TenantControlPlane{}, handler.EnqueueRequestsFromMapFunc(s.usedBy)).
-		Complete(s)
+		Complete(quiet{s})
 	if err != nil {
 		return fmt.Errorf("set up the datastores: %w", err)
 	}

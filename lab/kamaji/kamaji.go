@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"aether.internal/aether/lab/faults"
 	"aether.internal/aether/lab/kamaji/v1alpha1"
@@ -170,12 +171,15 @@ func (k *Kamaji) runOnce(parent context.Context) error {
 	return mgr.Start(ctx)
 }
 
+// logger is for the libraries: what they find worth telling is detail here.
+func (k *Kamaji) logger() logr.Logger { return logr.FromSlogHandler(k.cfg.Log.Handler()).V(1) }
+
 func (k *Kamaji) newManager() (ctrl.Manager, error) {
 	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{labelProject: projectName})}
 	skip := true
 	mgr, err := ctrl.NewManager(k.cfg.RestConfig, ctrl.Options{
 		Scheme:                 k.scheme,
-		Logger:                 logr.FromSlogHandler(k.cfg.Log.Handler()).V(1),
+		Logger:                 k.logger(),
 		Metrics:                server.Options{BindAddress: "0"},
 		HealthProbeBindAddress: "0",
 		Controller:             config.Controller{SkipNameValidation: &skip},
@@ -192,6 +196,18 @@ func (k *Kamaji) newManager() (ctrl.Manager, error) {
 		}
 	}
 	return mgr, nil
+}
+
+// quiet keeps errors that are only the end of the context from the log.
+type quiet struct{ reconcile.Reconciler }
+
+// Reconcile passes the call on.
+func (q quiet) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	result, err := q.Reconciler.Reconcile(ctx, req)
+	if ctx.Err() != nil {
+		return reconcile.Result{}, nil //nolint:nilerr // the program is ending
+	}
+	return result, err
 }
 
 // pause waits, and returns the context's error when that ends first.

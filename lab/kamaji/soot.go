@@ -42,7 +42,7 @@ func (k *Kamaji) setUpSoot(mgr ctrl.Manager) error {
 	err := ctrl.NewControllerManagedBy(mgr).Named("soot").
 		For(&v1alpha1.TenantControlPlane{}).
 		WithOptions(controller.Options{MaxConcurrentReconciles: sootWorkers}).
-		Complete(s)
+		Complete(quiet{s})
 	if err != nil {
 		return fmt.Errorf("set up the soot manager: %w", err)
 	}

@@ -2,9 +2,9 @@ package kamaji
 
 import (
 	"context"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/ptr"
 
 	"aether.internal/aether/lab/kamaji/v1alpha1"
@@ -15,12 +15,9 @@ func (p *pass) ensureVersionStatus(ctx context.Context) (bool, error) {
 	return p.setStatus(ctx, func(s *status) {
 		word, installed := summarise(p.deployment, p.spec(), s.Kubernetes.Version.Version)
 		s.Kubernetes.Version = v1alpha1.VersionStatus{Status: word, Version: installed}
-		told := v1alpha1.DeploymentStatus{
-			DeploymentStatus: *p.deployment.Status.DeepCopy(),
-			Name:             p.deployment.Name, Namespace: p.deployment.Namespace,
-			Selector: labelName + "=" + p.tcp.Name, LastUpdate: s.Kubernetes.Deployment.LastUpdate,
-		}
-		if !sameDeploymentStatus(told, s.Kubernetes.Deployment) {
+		told := deploymentStatus(p.deployment, labelName+"="+p.tcp.Name)
+		told.LastUpdate = s.Kubernetes.Deployment.LastUpdate
+		if !equality.Semantic.DeepEqual(told, s.Kubernetes.Deployment) {
 			told.LastUpdate = now()
 			s.Kubernetes.Deployment = told
 		}
@@ -55,22 +52,18 @@ func rolledOut(deployment *appsv1.Deployment) bool {
 		s.UpdatedReplicas == wanted && s.ReadyReplicas == wanted && s.Replicas == wanted
 }
 
-func sameDeploymentStatus(a, b v1alpha1.DeploymentStatus) bool {
-	if a.Name != b.Name || a.Selector != b.Selector || a.Namespace != b.Namespace {
-		return false
+// deploymentStatus copies a Deployment's status. Times lose what is below a
+// second, as they do in the API: the copy can then be compared.
+func deploymentStatus(deployment *appsv1.Deployment, selector string) v1alpha1.DeploymentStatus {
+	s := deployment.Status.DeepCopy()
+	for i := range s.Conditions {
+		s.Conditions[i].LastUpdateTime = s.Conditions[i].LastUpdateTime.Rfc3339Copy()
+		s.Conditions[i].LastTransitionTime = s.Conditions[i].LastTransitionTime.Rfc3339Copy()
 	}
-	return deploymentStatusEqual(a.DeploymentStatus, b.DeploymentStatus)
-}
-
-// deploymentStatusEqual compares through whole seconds, which is all that the
-// status keeps of times.
-func deploymentStatusEqual(a, b appsv1.DeploymentStatus) bool {
-	a, b = *a.DeepCopy(), *b.DeepCopy()
-	for _, list := range [][]appsv1.DeploymentCondition{a.Conditions, b.Conditions} {
-		for i := range list {
-			list[i].LastUpdateTime.Time = list[i].LastUpdateTime.Truncate(time.Second).UTC()
-			list[i].LastTransitionTime.Time = list[i].LastTransitionTime.Truncate(time.Second).UTC()
-		}
+	return v1alpha1.DeploymentStatus{
+		ObservedGeneration: s.ObservedGeneration, Replicas: s.Replicas, UpdatedReplicas: s.UpdatedReplicas,
+		ReadyReplicas: s.ReadyReplicas, AvailableReplicas: s.AvailableReplicas, UnavailableReplicas: s.UnavailableReplicas,
+		TerminatingReplicas: s.TerminatingReplicas, Conditions: s.Conditions, CollisionCount: s.CollisionCount,
+		Name: deployment.Name, Namespace: deployment.Namespace, Selector: selector,
 	}
-	return semanticEqual(a, b)
 }

@@ -36,7 +36,7 @@ func (k *Kamaji) setUpWalk(mgr ctrl.Manager) error {
 		For(&v1alpha1.TenantControlPlane{}).
 		Owns(&corev1.Service{}).Owns(&corev1.ConfigMap{}).Owns(&corev1.Secret{}).Owns(&appsv1.Deployment{}).
 		WithOptions(controller.Options{MaxConcurrentReconciles: k.cfg.Workers}).
-		Complete(&walker{k})
+		Complete(quiet{&walker{k}})
 	if err != nil {
 		return fmt.Errorf("set up the walk: %w", err)
 	}

@@ -91,7 +91,7 @@ func (k *Kamaji) webhookHandler() (http.Handler, error) {
 		mutatePath:   &mutator{decoder: decoder, dataStore: k.cfg.DataStore},
 		validatePath: &validator{decoder: decoder, api: k.api},
 	} {
-		served, err := admission.StandaloneWebhook(&admission.Webhook{Handler: handler}, admission.StandaloneOptions{})
+		served, err := admission.StandaloneWebhook(&admission.Webhook{Handler: handler}, admission.StandaloneOptions{Logger: k.logger()})
 		if err != nil {
 			return nil, err
 		}

@@ -97,13 +97,24 @@ type VersionStatus struct {
 	Status  KubernetesVersionStatus `json:"status,omitempty"`
 }
 
-// DeploymentStatus is the Deployment's own status and where it is.
+// DeploymentStatus is the Deployment's own status and where it is. The fields
+// are repeated here because the embedded type's list key is optional, which a
+// CRD may not have.
 type DeploymentStatus struct {
-	appsv1.DeploymentStatus `json:",inline"`
-	Selector                string       `json:"selector"`
-	Name                    string       `json:"name"`
-	Namespace               string       `json:"namespace"`
-	LastUpdate              *metav1.Time `json:"lastUpdate,omitempty"`
+	ObservedGeneration  int64                        `json:"observedGeneration,omitempty"`
+	Replicas            int32                        `json:"replicas,omitempty"`
+	UpdatedReplicas     int32                        `json:"updatedReplicas,omitempty"`
+	ReadyReplicas       int32                        `json:"readyReplicas,omitempty"`
+	AvailableReplicas   int32                        `json:"availableReplicas,omitempty"`
+	UnavailableReplicas int32                        `json:"unavailableReplicas,omitempty"`
+	TerminatingReplicas *int32                       `json:"terminatingReplicas,omitempty"`
+	Conditions          []appsv1.DeploymentCondition `json:"conditions,omitempty"`
+	CollisionCount      *int32                       `json:"collisionCount,omitempty"`
+
+	Selector   string       `json:"selector"`
+	Name       string       `json:"name"`
+	Namespace  string       `json:"namespace"`
+	LastUpdate *metav1.Time `json:"lastUpdate,omitempty"`
 }
 
 // ServiceStatus is the Service's own status and where it is.
