@@ -9,7 +9,11 @@ import (
 	"go.temporal.io/sdk/temporal"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"aether.internal/aether/internal/cilium"
 	"aether.internal/aether/internal/domain"
+	"aether.internal/aether/internal/envoy"
+	"aether.internal/aether/internal/kamaji"
+	"aether.internal/aether/internal/lease"
 	"aether.internal/aether/internal/proxmox"
 	"aether.internal/aether/internal/talos"
 )
@@ -67,6 +71,15 @@ func classes() []class {
 		{kind: talos.ErrInvalidConfig, name: InvalidType, final: true},
 		{kind: talos.ErrUnreachable, name: UnavailableType},
 		{kind: talos.ErrNotMaintenance, name: WaitingType},
+		{kind: lease.ErrExhausted, name: ExhaustedType, delay: 10 * time.Second},
+		{kind: lease.ErrNoRoom, name: ExhaustedType, delay: 10 * time.Second},
+		{kind: kamaji.ErrInvalid, name: InvalidType, final: true},
+		{kind: kamaji.ErrStale, name: WaitingType},
+		{kind: kamaji.ErrNotFound, name: WaitingType},
+		{kind: kamaji.ErrUnavailable, name: UnavailableType},
+		{kind: cilium.ErrChart, name: InvalidType, final: true},
+		{kind: envoy.ErrInvalid, name: InvalidType, final: true},
+		{kind: errNoAccess, name: WaitingType},
 		{kind: errWaiting, name: WaitingType},
 		{kind: errRefused, name: RefusedType, final: true},
 		{kind: errGone, name: GoneType, final: true},

@@ -117,17 +117,18 @@ func (c *createTenant) build(ctx workflow.Context) error {
 
 func (c *createTenant) buildProxy(ctx workflow.Context) error {
 	ref := activities.MachineRef{MachineID: c.proxy.MachineID}
-	err := c.progress.step(ctx, "issue enrolment", "the management API server", func(ctx workflow.Context) error {
-		return workflow.ExecuteActivity(quickCall(ctx, "Issue the proxy's enrolment token"), envoy.IssueEnrolment, ref).Get(ctx, nil)
+	medium := bootStep{name: "attach medium", waitsFor: "the medium with the enrolment token to be uploaded", summary: "Attach the proxy's medium", activity: envoy.AttachSeed}
+	if _, err := bringUp(ctx, c.progress, c.proxy.MachineID, medium); err != nil {
+		return err
+	}
+	err := c.progress.step(ctx, "proxy enrolled", "the proxy's agent to enrol", func(ctx workflow.Context) error {
+		return workflow.ExecuteActivity(longTask(ctx, "Wait for the proxy to enrol"), envoy.WaitEnrolled, ref).Get(ctx, nil)
 	})
 	if err != nil {
 		return err
 	}
-	if _, err := bringUp(ctx, c.progress, c.proxy.MachineID); err != nil {
-		return err
-	}
-	return c.progress.step(ctx, "proxy enrolled", "the proxy's agent to enrol", func(ctx workflow.Context) error {
-		return workflow.ExecuteActivity(longTask(ctx, "Wait for the proxy to enrol"), envoy.WaitEnrolled, ref).Get(ctx, nil)
+	return c.progress.step(ctx, "remove medium", "the medium to be deleted", func(ctx workflow.Context) error {
+		return workflow.ExecuteActivity(longTask(ctx, "Delete the proxy's medium"), proxmox.RemoveSeed, ref).Get(ctx, nil)
 	})
 }
 

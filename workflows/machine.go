@@ -21,9 +21,16 @@ var (
 	cilium   *activities.Cilium
 )
 
+// bootStep is one activity on the way to a running virtual machine.
+type bootStep struct {
+	name, waitsFor, summary string
+	activity                any
+}
+
 // bringUp turns an AetherVM into a running virtual machine: leases, clone,
-// configuration, neighbour flush, start. It serves workers and proxies.
-func bringUp(ctx workflow.Context, p *progress, machineID string) (*activities.LeasedMachine, error) {
+// configuration, what else must be done before it starts, neighbour flush,
+// start. It serves workers and proxies.
+func bringUp(ctx workflow.Context, p *progress, machineID string, beforeStart ...bootStep) (*activities.LeasedMachine, error) {
 	ref := activities.MachineRef{MachineID: machineID}
 	var leased activities.LeasedMachine
 	err := p.step(ctx, "lease", "a VMID, addresses and memory on the host", func(ctx workflow.Context) error {
@@ -33,20 +40,16 @@ func bringUp(ctx workflow.Context, p *progress, machineID string) (*activities.L
 		return nil, err
 	}
 	name := fmt.Sprintf("VM %d (%s) on %s", leased.VMID, leased.Name, leased.Host)
-	steps := []struct {
-		name, waitsFor, summary string
-		activity                any
-		skip                    bool
-	}{
+	steps := []bootStep{
 		{name: "clone", waitsFor: "a clone slot and the clone task of " + name, summary: "Clone " + name, activity: proxmox.CloneVM},
 		{name: "configure", waitsFor: "the configuration task of " + name, summary: "Configure " + name, activity: proxmox.ConfigureVM},
-		{name: "flush neighbours", waitsFor: "the hosts to forget the address's old MAC", summary: "Flush stale neighbour entries for " + leased.Name, activity: proxmox.FlushNeighbours, skip: !leased.FlushNeighbours},
-		{name: "start", waitsFor: "the start task of " + name, summary: "Start " + name, activity: proxmox.StartVM},
 	}
+	steps = append(steps, beforeStart...)
+	if leased.FlushNeighbours {
+		steps = append(steps, bootStep{name: "flush neighbours", waitsFor: "the hosts to forget the address's old MAC", summary: "Flush stale neighbour entries for " + leased.Name, activity: proxmox.FlushNeighbours})
+	}
+	steps = append(steps, bootStep{name: "start", waitsFor: "the start task of " + name, summary: "Start " + name, activity: proxmox.StartVM})
 	for _, s := range steps {
-		if s.skip {
-			continue
-		}
 		err := p.step(ctx, s.name, s.waitsFor, func(ctx workflow.Context) error {
 			return workflow.ExecuteActivity(longTask(ctx, s.summary), s.activity, ref).Get(ctx, nil)
 		})

@@ -17,8 +17,6 @@ const (
 // anything is made in Proxmox VE, and filled in as leases are taken. Its name
 // is the machine ID: the SMBIOS UUID of the VM, the workflow ID and the holder
 // of every Lease.
-//
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.vmid) || (has(self.vmid) && self.vmid == oldSelf.vmid)",message="vmid cannot be changed once leased"
 type AetherVMSpec struct {
 	// tenant the VM belongs to.
 	// +required
@@ -79,7 +77,9 @@ type AetherVMSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	DiskGiB int32 `json:"diskGiB"`
 
-	// vmid is the leased VMID; 0 until the lease is held.
+	// vmid is the leased VMID; 0 until the lease is held. It changes only while
+	// nothing was cloned to it: when it turns out that something outside of
+	// Aether has it, another is leased.
 	// +optional
 	// +kubebuilder:validation:Minimum=1000
 	// +kubebuilder:validation:Maximum=999999999

@@ -20,6 +20,14 @@ type Versions struct {
 type Images struct {
 	// Kubelet of the workers. Default ghcr.io/siderolabs/kubelet.
 	Kubelet string `json:"kubelet,omitempty"`
+	// Installer of the workers, for upgrades: it must fit the template's
+	// platform and extensions, as factory.talos.dev/nocloud-installer/<schematic>.
+	// Default ghcr.io/siderolabs/installer.
+	Installer string `json:"installer,omitempty"`
+	// Probe is the image, with its tag, of the pod that proves a worker: it runs
+	// `netexec` and has a `hostname` command. Default
+	// registry.k8s.io/e2e-test-images/agnhost:2.53.
+	Probe string `json:"probe,omitempty"`
 	// ControlPlane is the registry of kube-apiserver and its companions.
 	// Default registry.k8s.io.
 	ControlPlane string `json:"controlPlane,omitempty"`

@@ -131,6 +131,8 @@ func (s *Site) fillDefaults() {
 	orInt(&spec.ProxyClass.Cores, 2)
 	orInt(&spec.ProxyClass.MemoryMiB, 1024)
 	orText(&spec.Images.Kubelet, "ghcr.io/siderolabs/kubelet")
+	orText(&spec.Images.Installer, "ghcr.io/siderolabs/installer")
+	orText(&spec.Images.Probe, "registry.k8s.io/e2e-test-images/agnhost:2.53")
 	orText(&spec.Images.ControlPlane, "registry.k8s.io")
 	orText(&spec.Images.CoreDNS, "registry.k8s.io/coredns")
 	orText(&spec.Images.KonnectivityServer, "registry.k8s.io/kas-network-proxy/proxy-server")
