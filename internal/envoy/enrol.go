@@ -130,6 +130,7 @@ func newHTTPServer(handler http.Handler, certificates *serverCertificates, ca *C
 		Handler: handler,
 		TLSConfig: &tls.Config{
 			MinVersion:     tls.VersionTLS13,
+			Time:           certificates.now,
 			GetCertificate: certificates.get,
 			ClientAuth:     tls.VerifyClientCertIfGiven,
 			ClientCAs:      ca.Pool(),

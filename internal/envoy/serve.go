@@ -108,6 +108,7 @@ func newGRPCServer(server *Server, certificates *serverCertificates, ca *CA) *gr
 	g := grpc.NewServer(
 		grpc.Creds(credentials.NewTLS(&tls.Config{
 			MinVersion:     tls.VersionTLS13,
+			Time:           certificates.now,
 			GetCertificate: certificates.get,
 			ClientAuth:     tls.RequireAndVerifyClientCert,
 			ClientCAs:      ca.Pool(),

@@ -44,7 +44,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	health := &health{admin: a.config.Admin, now: a.now}
 	credentials := &keeper{
 		config: a.config, state: state{dir: a.config.StateDir}, roots: roots,
-		authority: authority{address: a.config.Enrolment, roots: roots},
+		authority: authority{address: a.config.Enrolment, roots: roots, now: a.now},
 		health:    health, log: a.log, now: a.now,
 	}
 	link := &announcer{mac: mac, address: a.config.Device.Address, health: health, log: a.log, repeat: defaultRepeat()}

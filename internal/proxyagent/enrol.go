@@ -27,6 +27,7 @@ const (
 type authority struct {
 	address string
 	roots   *x509.CertPool
+	now     func() time.Time
 }
 
 // call posts a request, with a client certificate if there is one, and returns
@@ -43,7 +44,7 @@ func (a authority) call(ctx context.Context, path string, body wire.EnrolRequest
 		return nil, fmt.Errorf("call %s: %w", path, err)
 	}
 	request.Header.Set("Content-Type", "application/json")
-	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: a.roots, ServerName: wire.ServerName}
+	config := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: a.roots, ServerName: wire.ServerName, Time: a.now}
 	if present != nil {
 		config.Certificates = []tls.Certificate{*present}
 	}
