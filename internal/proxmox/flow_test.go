@@ -408,7 +408,10 @@ func TestMark(t *testing.T) {
 }
 
 func TestLint(t *testing.T) {
-	good := VMConfig{Template: true, Boot: "order=scsi0", Disks: []Disk{{Slot: "scsi0", Storage: "local-lvm", Volume: "local-lvm:base-901-disk-0"}}}
+	good := VMConfig{
+		Drives:   []Drive{{Slot: "ide2", Volume: "local-lvm:vm-901-cloudinit", CloudInit: true}},
+		Template: true, Boot: "order=scsi0", Disks: []Disk{{Slot: "scsi0", Storage: "local-lvm", Volume: "local-lvm:base-901-disk-0"}},
+	}
 	if found := lint(good, 901, "local-lvm", true); len(found) != 0 {
 		t.Errorf("a good template: %v", found)
 	}
@@ -418,8 +421,8 @@ func TestLint(t *testing.T) {
 		"boot":     func(c *VMConfig) { c.Boot = "c" },
 		"disks":    func(c *VMConfig) { c.Disks = nil },
 		"scsi0":    func(c *VMConfig) { c.Disks = []Disk{{Slot: "scsi0", Storage: "tank", Volume: "tank:base-901-disk-0"}} },
-		"ide2": func(c *VMConfig) {
-			c.Drives = []Drive{{Slot: "ide2", Volume: "local-lvm:vm-901-cloudinit", CloudInit: true}}
+		"ide3": func(c *VMConfig) {
+			c.Drives = []Drive{{Slot: "ide3", Volume: "local-lvm:vm-901-cloudinit", CloudInit: true}}
 		},
 		"ide0": func(c *VMConfig) { c.Drives = []Drive{{Slot: "ide0", Volume: "local:iso/talos.iso"}} },
 	}

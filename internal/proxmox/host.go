@@ -112,6 +112,9 @@ func (c *Client) Bridges(ctx context.Context, node string) ([]Bridge, error) {
 	return list, nil
 }
 
+// CloudInitSlot is the only slot a template may have a cloud-init drive in.
+const CloudInitSlot = "ide2"
+
 // Finding is something about a template that would fail later.
 type Finding struct {
 	Field string // of the VM's configuration
@@ -160,8 +163,10 @@ func lint(config VMConfig, vmid int, storage string, linked bool) []Finding {
 	}
 	for _, drive := range config.Drives {
 		switch {
+		case drive.CloudInit && drive.Slot == CloudInitSlot:
+			// Used by workers, replaced by a proxy's own medium.
 		case drive.CloudInit:
-			add(drive.Slot, "a cloud-init drive", fmt.Sprintf("run qm set %d --delete %s; Aether makes its own", vmid, drive.Slot))
+			add(drive.Slot, "a cloud-init drive", fmt.Sprintf("run qm set %d --delete %s: a second medium beside %s would be read too", vmid, drive.Slot, CloudInitSlot))
 		case drive.Volume != "none":
 			add(drive.Slot, "the image "+drive.Volume, fmt.Sprintf("run qm set %d --%s none,media=cdrom: clones would carry it along", vmid, drive.Slot))
 		}
