@@ -118,6 +118,12 @@ func (c *Cluster) check(r *call, req *wire.Request) (any, error) {
 	if err := r.mergeURI(params, uri); err != nil {
 		return nil, err
 	}
+	if spec.TicketOnly && strings.HasPrefix(req.Header.Get("Authorization"), "PVEAPIToken=") {
+		return nil, &wire.Error{
+			Status:  http.StatusForbidden,
+			Message: fmt.Sprintf("Permission check failed (URI '%s' not available with API token, need proper ticket.\n", spec.Path),
+		}
+	}
 	if err := c.authorize(r); err != nil {
 		return nil, err
 	}
@@ -181,12 +187,6 @@ func (c *Cluster) authenticate(r *call, req *wire.Request) error {
 }
 
 func (c *Cluster) authorize(r *call) error {
-	if r.spec.TicketOnly && r.id.Token != "" {
-		return &wire.Error{
-			Status:  http.StatusForbidden,
-			Message: fmt.Sprintf("Permission check failed (URI '%s' not available with API token, need proper ticket.\n", r.spec.Path),
-		}
-	}
 	if r.spec.User == "world" || r.spec.User == "all" {
 		return nil
 	}

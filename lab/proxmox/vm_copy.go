@@ -15,8 +15,8 @@ type cloning struct {
 	vm   *vm
 }
 
-// copyDisks makes the new VM's volumes and returns its configuration. The name
-// shows as soon as the first disk is there.
+// copyDisks makes the new VM's volumes and returns its configuration. What is
+// done shows after each drive, so the name comes with the first one.
 func (c *Cluster) copyDisks(r *call, t *task.Task, cl cloning) (map[string]string, error) {
 	c.mu.Lock()
 	conf := c.cloneConf(cl.plan.conf)
@@ -29,10 +29,14 @@ func (c *Cluster) copyDisks(r *call, t *task.Task, cl cloning) (map[string]strin
 	if r.values.Has("description") {
 		conf["description"] = r.values.Get("description")
 	}
+	var toCopy []drive
 	for _, d := range drives {
-		if d.isCDROM() && !d.isCloudInit() {
-			continue
+		if !d.isCDROM() || d.isCloudInit() {
+			toCopy = append(toCopy, d)
+			delete(conf, d.key)
 		}
+	}
+	for _, d := range toCopy {
 		value, err := c.copyDrive(t, cl, d)
 		if err != nil {
 			return nil, err
@@ -43,7 +47,7 @@ func (c *Cluster) copyDisks(r *call, t *task.Task, cl cloning) (map[string]strin
 		cl.vm.conf["lock"] = "clone"
 		c.mu.Unlock()
 	}
-	if len(drives) == 0 {
+	if len(toCopy) == 0 {
 		return conf, t.Step(latency.CloneLinked, 1)
 	}
 	return conf, nil
