@@ -12,6 +12,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/contrib/envconfig"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/log"
 
 	"aether.internal/aether/internal/codec"
@@ -49,6 +50,19 @@ func Lazy(o Options) (client.Client, error) {
 		return nil, err
 	}
 	return client.NewLazyClient(options)
+}
+
+// Converter returns what decodes the payloads that the options' clients
+// exchange.
+func (o Options) Converter() (converter.DataConverter, error) {
+	options, err := load(o)
+	if err != nil {
+		return nil, err
+	}
+	if options.DataConverter == nil {
+		return converter.GetDefaultDataConverter(), nil
+	}
+	return options.DataConverter, nil
 }
 
 func load(o Options) (client.Options, error) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"aether.internal/aether/internal/capi"
@@ -19,14 +20,20 @@ import (
 type temporal struct {
 	client.Client
 	processes *temporalclient.Processes
+	payloads  converter.DataConverter
 }
 
 func openTemporal(ctx context.Context, options *config.Options) (*temporal, error) {
-	c, err := temporalclient.Dial(ctx, options.Temporal(slog.New(slog.DiscardHandler)))
+	how := options.Temporal(slog.New(slog.DiscardHandler))
+	payloads, err := how.Converter()
 	if err != nil {
 		return nil, err
 	}
-	return &temporal{Client: c, processes: temporalclient.NewProcesses(c, workflows.TaskQueue)}, nil
+	c, err := temporalclient.Dial(ctx, how)
+	if err != nil {
+		return nil, err
+	}
+	return &temporal{Client: c, processes: temporalclient.NewProcesses(c, workflows.TaskQueue), payloads: payloads}, nil
 }
 
 // warnNoWorker says at once when nothing would happen.

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
-	"go.temporal.io/sdk/converter"
 	"golang.org/x/term"
 
 	"aether.internal/aether/activities"
@@ -89,7 +88,7 @@ func (t *temporal) waits(ctx context.Context, id, runID string) []waiting {
 		w := waiting{Attempt: pending.GetAttempt(), Failure: pending.GetLastFailure().GetMessage()}
 		if details := pending.GetHeartbeatDetails(); details != nil {
 			// Details of another version may not fit; the rest is shown anyway.
-			_ = converter.GetDefaultDataConverter().FromPayloads(details, &w.Beat) //nolint:errcheck // see above
+			_ = t.payloads.FromPayloads(details, &w.Beat) //nolint:errcheck // see above
 		}
 		list = append(list, w)
 	}
