@@ -11,12 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"aether.internal/aether/internal/config"
+	"aether.internal/aether/internal/telemetry"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var options config.Options
+	var serving telemetry.Options
 	var concurrency int
 	command := &cobra.Command{
 		Use:           "worker",
@@ -25,10 +27,11 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return run(cmd.Context(), options, concurrency)
+			return run(cmd.Context(), options, serving, concurrency)
 		},
 	}
 	options.Bind(command.Flags())
+	serving.Bind(command.Flags())
 	command.Flags().IntVar(&concurrency, "concurrency", 100, "activities at once in this process")
 	if err := command.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "worker:", err)

@@ -9,6 +9,7 @@ import (
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/interceptor"
 	"go.temporal.io/sdk/worker"
+	"golang.org/x/sync/errgroup"
 	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"aether.internal/aether/activities"
@@ -23,6 +24,7 @@ import (
 	"aether.internal/aether/internal/site"
 	"aether.internal/aether/internal/siteclients"
 	"aether.internal/aether/internal/talos"
+	"aether.internal/aether/internal/telemetry"
 	"aether.internal/aether/internal/temporalclient"
 	"aether.internal/aether/workflows"
 )
@@ -30,7 +32,7 @@ import (
 // stopTimeout lets activities save where they are when the process is stopped.
 const stopTimeout = 5 * time.Second
 
-func run(ctx context.Context, options config.Options, concurrency int) error {
+func run(ctx context.Context, options config.Options, serving telemetry.Options, concurrency int) error {
 	log, err := options.Logger()
 	if err != nil {
 		return err
@@ -48,7 +50,14 @@ func run(ctx context.Context, options config.Options, concurrency int) error {
 		return err
 	}
 	defer temporal.Close()
-	return host(ctx, temporal, set, concurrency)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return telemetry.Serve(ctx, serving, func(ctx context.Context) error {
+			return temporalclient.CheckWorker(ctx, temporal, workflows.TaskQueue)
+		})
+	})
+	group.Go(func() error { return host(ctx, temporal, set, concurrency) })
+	return group.Wait()
 }
 
 // host runs the worker until the context ends.

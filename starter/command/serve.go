@@ -2,11 +2,10 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
-	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -19,6 +18,7 @@ import (
 	"aether.internal/aether/internal/config"
 	"aether.internal/aether/internal/domain"
 	"aether.internal/aether/internal/envoy"
+	"aether.internal/aether/internal/telemetry"
 	"aether.internal/aether/internal/temporalclient"
 	"aether.internal/aether/workflows"
 )
@@ -67,6 +67,7 @@ func newServeShim(options *config.Options) *cobra.Command {
 }
 
 func newServeXDS(options *config.Options) *cobra.Command {
+	var serving telemetry.Options
 	command := &cobra.Command{
 		Use:   "xds",
 		Short: "Serve the proxies their configuration and certificates",
@@ -76,13 +77,17 @@ func newServeXDS(options *config.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return serveXDS(cmd.Context(), options, log)
+			return serveXDS(cmd.Context(), options, serving, log)
 		},
 	}
+	serving.Bind(command.Flags())
 	return command
 }
 
-func serveXDS(ctx context.Context, options *config.Options, log *slog.Logger) error {
+// errNotSynced tells that the tenants are not known yet.
+var errNotSynced = errors.New("the tenants' objects are not read yet")
+
+func serveXDS(ctx context.Context, options *config.Options, serving telemetry.Options, log *slog.Logger) error {
 	site, err := options.LoadSite()
 	if err != nil {
 		return err
@@ -115,6 +120,14 @@ func serveXDS(ctx context.Context, options *config.Options, log *slog.Logger) er
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return objects.Start(ctx) })
 	group.Go(func() error {
+		return telemetry.Serve(ctx, serving, func(ctx context.Context) error {
+			if !objects.WaitForCacheSync(ctx) {
+				return errNotSynced
+			}
+			return nil
+		})
+	})
+	group.Go(func() error {
 		return envoy.Serve(ctx, envoy.Config{
 			Client: kube, Namespace: domain.SystemNamespace, XDS: xds, Enrolment: enrolment, Log: log,
 			Source: &envoy.ObjectSource{Cache: objects, Object: &v1alpha1.AetherCluster{}, List: &v1alpha1.AetherClusterList{}, Read: capi.ProxiesOf},
@@ -126,6 +139,7 @@ func serveXDS(ctx context.Context, options *config.Options, log *slog.Logger) er
 func newServeCodec(options *config.Options) *cobra.Command {
 	var address string
 	var origins []string
+	var serving telemetry.Options
 	command := &cobra.Command{
 		Use:   "codec",
 		Short: "Decode payloads for Temporal's web UI",
@@ -135,31 +149,18 @@ func newServeCodec(options *config.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return serveHTTP(cmd.Context(), address, codec.Handler(codec.New(keys), origins))
+			group, ctx := errgroup.WithContext(cmd.Context())
+			group.Go(func() error {
+				return telemetry.Serve(ctx, serving, func(context.Context) error { return nil })
+			})
+			group.Go(func() error {
+				return telemetry.HTTP(ctx, "--listen-address", address, codec.Handler(codec.New(keys), origins))
+			})
+			return group.Wait()
 		},
 	}
-	command.Flags().StringVar(&address, "address", "127.0.0.1:8088", "where to listen; what is served is clear text, so keep it on loopback or behind authentication")
+	serving.Bind(command.Flags())
+	command.Flags().StringVar(&address, "listen-address", "127.0.0.1:8088", "where to listen; what is served is clear text, so keep it on loopback or behind authentication")
 	command.Flags().StringSliceVar(&origins, "origin", []string{"http://127.0.0.1:8233"}, "pages that may call, as http://127.0.0.1:8233; repeat for more")
 	return command
-}
-
-// serveHTTP serves until the context ends.
-func serveHTTP(ctx context.Context, address string, handler http.Handler) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return fmt.Errorf("--address: %w", err)
-	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		if err := server.Serve(listener); err != http.ErrServerClosed { //nolint:errorlint // never wrapped
-			return err
-		}
-		return nil
-	})
-	group.Go(func() error {
-		<-ctx.Done()
-		return server.Close()
-	})
-	return group.Wait()
 }
