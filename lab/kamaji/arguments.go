@@ -14,7 +14,8 @@ const pki = "/etc/kubernetes/pki/"
 // arguments returns the command line: safe defaults, which the extra ones may
 // replace, and managed flags, which they may not; sorted by flag.
 func arguments(defaults map[string]string, extra []string, managed map[string]string) []string {
-	all := maps.Clone(defaults)
+	all := map[string]string{}
+	maps.Copy(all, defaults)
 	for _, argument := range extra {
 		flag, value, _ := strings.Cut(argument, "=")
 		all[flag] = value

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -64,7 +65,7 @@ func (n *inside) run(ctx context.Context) {
 }
 
 func (n *inside) serve(parent context.Context) error {
-	ctx, stop := context.WithCancel(parent)
+	ctx, stop := context.WithCancel(logr.NewContext(parent, n.logger()))
 	defer stop()
 	if err := n.connect(ctx); err != nil {
 		return err

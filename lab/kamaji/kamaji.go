@@ -168,7 +168,7 @@ func (k *Kamaji) runOnce(parent context.Context) error {
 	if err != nil {
 		return err
 	}
-	return mgr.Start(ctx)
+	return mgr.Start(logr.NewContext(ctx, k.logger()))
 }
 
 // logger is for the libraries: what they find worth telling is detail here.

@@ -62,8 +62,9 @@ type World struct {
 	Faults *faults.Set
 	Store  *controlplane.Etcd
 
-	t   testing.TB
-	log *slog.Logger
+	t       testing.TB
+	log     *slog.Logger
+	nodeDir string
 }
 
 // Start starts a world that ends with the test.
@@ -194,6 +195,7 @@ func (w *World) startNode(fabric *network.Fabric, paths upstream.Paths) {
 	pair, err := serving.TLS()
 	w.must(err)
 	program := paths[upstream.Kubernetes]
+	w.nodeDir = w.t.TempDir()
 	node, err := kubelet.New(kubelet.Config{
 		NodeName: "mgmt", Client: clientset, RestConfig: w.Config, Net: fabric.Platform(),
 		Containers: container.New(self, w.log.With("of", "container")),
@@ -201,7 +203,7 @@ func (w *World) startNode(fabric *network.Fabric, paths upstream.Paths) {
 			"kube-apiserver": program, "kube-controller-manager": program, "kube-scheduler": program,
 			"konnectivity-server": paths[upstream.KonnectivityServer],
 		},
-		Pull: pull, PodNetwork: kubelet.NewPointToPoint(fabric.Platform()), Dir: w.t.TempDir(), Clock: clock,
+		Pull: pull, PodNetwork: kubelet.NewPointToPoint(fabric.Platform()), Dir: w.nodeDir, Clock: clock,
 		APIServer: w.Config.Host, Version: "v1.35.4", CNIReady: func() bool { return true },
 		ServingCert: func() (*tls.Certificate, error) { return &pair, nil }, ClientCA: authority.Certificate,
 		NodeTemplate: corev1.Node{
