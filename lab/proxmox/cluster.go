@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/crypto/ssh"
+
 	"aether.internal/aether/lab/faults"
 	"aether.internal/aether/lab/proxmox/access"
 	"aether.internal/aether/lab/proxmox/pki"
@@ -18,6 +20,7 @@ import (
 type Cluster struct {
 	cfg    Config
 	schema *schema.Schema
+	create *schema.Call // of a VM, which knows the formats of all options
 	access *access.Store
 	routes map[string]handler
 	pki    *pki.Authority
@@ -28,12 +31,10 @@ type Cluster struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu       sync.Mutex // guards all below and the state of VMs and storages
-	vms      map[int]*vm
-	ha       map[int]*haResource
-	stats    map[int]map[string]any // what pvestatd last broadcast
-	usedUUID map[string]bool
-	version  int // of the cluster configuration
+	mu    sync.Mutex // guards all below and the state of VMs and storages
+	vms   map[int]*vm
+	ha    map[int]*haResource
+	stats map[int]map[string]any // what pvestatd last broadcast
 
 	// poolsMu is taken last: permission checks look at pools.
 	poolsMu sync.Mutex
@@ -59,8 +60,9 @@ func New(cfg Config) (*Cluster, error) {
 	c := &Cluster{
 		cfg: cfg, schema: facts, access: access.NewStore(cfg.Clock.Scale(ticketLife)), routes: routes(), pki: authority,
 		nodes: map[string]*node{}, vms: map[int]*vm{}, pools: map[string]*pool{}, ha: map[int]*haResource{},
-		stats: map[int]map[string]any{}, usedUUID: map[string]bool{}, version: 1,
+		stats: map[int]map[string]any{},
 	}
+	c.create, _ = facts.Find("POST", "/nodes/x/qemu")
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	if err := c.seed(); err != nil {
 		c.cancel()
@@ -161,6 +163,15 @@ func (c *Cluster) Endpoint(node string) string {
 		return ""
 	}
 	return "https://" + n.api.Addr().String() + "/api2/json"
+}
+
+// HostKey returns the key that a node's SSH door shows, or nil without a door.
+func (c *Cluster) HostKey(node string) ssh.PublicKey {
+	n := c.nodes[node]
+	if n == nil || n.door == nil {
+		return nil
+	}
+	return n.door.HostKey()
 }
 
 // watchFaults switches hosts off and on as faults come and go. The set has no

@@ -14,6 +14,8 @@ const (
 	pveRelease = "9.2"
 	pveRepo    = "0123456789abcdef"
 
+	configVersion = 1 // of corosync.conf
+
 	firstVMID = 100
 	afterVMID = 1000000
 )
@@ -27,7 +29,7 @@ func clusterStatus(c *Cluster, r *call) (any, error) {
 	rows := []map[string]any{}
 	if len(c.order) > 1 {
 		rows = append(rows, map[string]any{
-			"type": "cluster", "id": "cluster", "name": c.cfg.Cluster, "version": c.version, "nodes": len(c.order), "quorate": boolInt(quorate),
+			"type": "cluster", "id": "cluster", "name": c.cfg.Cluster, "version": configVersion, "nodes": len(c.order), "quorate": boolInt(quorate),
 		})
 	}
 	for _, n := range c.order {

@@ -34,9 +34,8 @@ type call struct {
 type handler func(c *Cluster, r *call) (any, error)
 
 const (
-	proxyTimeout  = 30 * time.Second
-	noRouteAfter  = 3 * time.Second
-	maxPlaceFault = 5 // bound on delays that pile up on one call
+	proxyTimeout = 30 * time.Second
+	noRouteAfter = 3 * time.Second
 )
 
 // serve answers one request: faults, then PVE's order of checks.
@@ -242,11 +241,7 @@ func (c *Cluster) proxy(r *call, req *wire.Request, params map[string]any) (any,
 }
 
 func (c *Cluster) work(r *call, req *wire.Request, params map[string]any) (any, error) {
-	for range maxPlaceFault {
-		f := c.cfg.Faults.Take(r.place, faults.Delay)
-		if f == nil {
-			break
-		}
+	if f := c.cfg.Faults.Take(r.place, faults.Delay); f != nil {
 		c.pause(r.ctx, f.Delay)
 	}
 	if req.IsUpload() {

@@ -37,6 +37,8 @@ type lab struct {
 	secret  string // of aether@pve!lab
 	root    string // of root@pam!lab
 	records *records
+	once    sync.Once
+	http    *http.Client
 }
 
 type records struct {
@@ -157,13 +159,19 @@ func (l *lab) pool() *x509.CertPool {
 	return pool
 }
 
+// client returns the lab's HTTP client, which keeps its connections.
 func (l *lab) client() *http.Client {
+	l.once.Do(l.newClient)
+	return l.http
+}
+
+func (l *lab) newClient() {
 	transport := &http.Transport{
 		TLSClientConfig:   &tls.Config{RootCAs: l.pool()},
 		ForceAttemptHTTP2: true, // a server that offers it would be found out
 	}
 	l.t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	l.http = &http.Client{Transport: transport, Timeout: 20 * time.Second}
 }
 
 // answer is a raw answer.

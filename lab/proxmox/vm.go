@@ -182,8 +182,7 @@ type properties map[string]string
 
 // split takes an option apart by the format in the schema of create.
 func (c *Cluster) split(key, text string) properties {
-	create, _ := c.schema.Find("POST", "/nodes/x/qemu")
-	return create.Properties(key, text)
+	return c.create.Properties(key, text)
 }
 
 func (p properties) join(first string) string {

@@ -9,6 +9,7 @@ import (
 
 	"aether.internal/aether/lab/latency"
 	"aether.internal/aether/lab/machine"
+	"aether.internal/aether/lab/proxmox/lock"
 	"aether.internal/aether/lab/proxmox/schema"
 	"aether.internal/aether/lab/proxmox/task"
 )
@@ -93,7 +94,7 @@ type creation struct {
 }
 
 func (c *Cluster) createTask(r *call, t *task.Task, cr creation) error {
-	release, err := c.lockConfig(t.Context(), r.node, configLock{cr.vm.id, exclusive(0, nil).mode, createTimeout, t})
+	release, err := c.lockConfig(t.Context(), r.node, configLock{cr.vm.id, lock.Exclusive, createTimeout, t})
 	if err != nil {
 		return err
 	}

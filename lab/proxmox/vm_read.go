@@ -142,8 +142,7 @@ func (c *Cluster) typed(key, value string) any {
 	case "description":
 		return strings.TrimRight(value, "\n") + "\n"
 	}
-	create, _ := c.schema.Find("POST", "/nodes/x/qemu")
-	switch create.Type(key) {
+	switch c.create.Type(key) {
 	case "integer", "boolean":
 		if n, err := strconv.Atoi(value); err == nil {
 			return n

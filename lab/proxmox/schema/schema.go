@@ -182,7 +182,7 @@ func (c *Call) Type(name string) string {
 }
 
 func (c *Call) rule(name string) *rule {
-	if r, ok := c.params[name]; ok {
+	if r, ok := c.params[name]; ok && !strings.HasSuffix(name, "[n]") {
 		return r
 	}
 	base, index, ok := SplitIndex(name)
