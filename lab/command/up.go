@@ -32,8 +32,8 @@ func (l *lab) upCommand() *cobra.Command {
 			if detach {
 				return s.detached(cmd.Context(), os.Args[1:])
 			}
-			return s.up(cmd.Context(), func(context.Context, *control.Client, control.Status) error {
-				<-cmd.Context().Done()
+			return s.up(cmd.Context(), func(ctx context.Context, _ *control.Client, _ control.Status) error {
+				<-ctx.Done()
 				return nil
 			})
 		},
@@ -67,6 +67,7 @@ func (s *session) detached(ctx context.Context, args []string) error {
 	}
 	defer func() { _ = log.Close() }() // the child has its own
 	child := exec.Command(selfPath(), append(args, "--detach=false")...)
+	child.Args[0] = os.Args[0]
 	child.Stdout, child.Stderr = log, log
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := child.Start(); err != nil {
@@ -76,24 +77,25 @@ func (s *session) detached(ctx context.Context, args []string) error {
 	go func() { ended <- child.Wait() }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	followed := make(chan error, 1)
+	go func() { followed <- follow(ctx, s.out, path) }()
 	ready := make(chan error, 1)
-	var status control.Status
 	go func() {
-		var err error
-		status, err = waitUp(ctx, control.NewClient(dir))
+		_, err := waitUp(ctx, control.NewClient(dir))
 		ready <- err
 	}()
 	select {
 	case <-ended:
-		return showLog(s.out, path)
+		cancel()
+		return errors.Join(errEnded, <-followed)
 	case err := <-ready:
-		if err != nil {
-			return errors.Join(err, showLog(s.out, path))
+		if err != nil { // interrupted, most likely
+			return errors.Join(err, child.Process.Signal(syscall.SIGTERM), <-ended)
 		}
 	}
-	s.describe(status)
+	cancel()
 	printf(s.out, "log        %s\n", path)
-	return nil
+	return <-followed
 }
 
 // waitUp waits for a lab that may still build programs.
@@ -109,13 +111,26 @@ func waitUp(ctx context.Context, client *control.Client) (control.Status, error)
 
 var errEnded = errors.New("the lab ended before it was ready")
 
-func showLog(out io.Writer, path string) error {
-	data, err := os.ReadFile(path)
+// follow copies what is written to a file until ctx ends.
+func follow(ctx context.Context, out io.Writer, path string) error {
+	f, err := os.Open(path)
 	if err != nil {
-		return errors.Join(errEnded, err)
+		return fmt.Errorf("follow log: %w", err)
 	}
-	printf(out, "%s", data)
-	return errEnded
+	defer func() { _ = f.Close() }() // nothing was written
+	for {
+		ended := ctx.Err() != nil // looked at first, so that the rest is copied too
+		if _, err := io.Copy(out, f); err != nil {
+			return fmt.Errorf("follow log: %w", err)
+		}
+		if ended {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // selfPath is this program, also when its file was replaced.

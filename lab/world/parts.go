@@ -22,7 +22,7 @@ const (
 func (w *World) parts() []part {
 	return []part{
 		{partControl, nil, w.startControl},
-		{partFabric, nil, w.startFabric},
+		{partFabric, []string{partControl}, w.startFabric},
 		{partRegistry, []string{partFabric}, w.startRegistry},
 		{partTemporal, []string{partFabric}, w.startTemporal},
 		{partManagement, []string{partFabric}, w.startManagement},

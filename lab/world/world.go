@@ -9,6 +9,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	controllerlog "sigs.k8s.io/controller-runtime/pkg/log"
+
 	"aether.internal/aether/lab/container"
 	"aether.internal/aether/lab/controlplane"
 	"aether.internal/aether/lab/faults"
@@ -75,10 +79,7 @@ func Start(ctx context.Context, opts Options) (*World, error) {
 	}
 	w.ctx, w.end = context.WithCancel(ctx)
 	w.runCtx, w.endRun = context.WithCancel(context.WithoutCancel(ctx))
-	parts, err := chosen(w.parts(), opts.Parts)
-	if err == nil {
-		err = w.startParts(parts)
-	}
+	err = w.startChosen()
 	if err != nil {
 		return nil, errors.Join(err, w.Stop())
 	}
@@ -86,6 +87,21 @@ func Start(ctx context.Context, opts Options) (*World, error) {
 	w.ready = true
 	w.mu.Unlock()
 	return w, nil
+}
+
+func (w *World) startChosen() error {
+	// Libraries that log by themselves would do so on the terminal.
+	log, err := w.logger("libraries")
+	if err != nil {
+		return err
+	}
+	controllerlog.SetLogger(logr.FromSlogHandler(log.Handler()))
+	klog.SetSlogLogger(log)
+	parts, err := chosen(w.parts(), w.opts.Parts)
+	if err != nil {
+		return err
+	}
+	return w.startParts(parts)
 }
 
 // startParts starts the parts and gives up as soon as one that was ready
