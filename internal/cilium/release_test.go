@@ -28,8 +28,10 @@ func newTenant(t *testing.T) (*Manager, *tenant) {
 	kube := &kubefake.FailingKubeClient{PrintingKubeClient: kubefake.PrintingKubeClient{Out: io.Discard}}
 	memory := driver.NewMemory()
 	memory.SetNamespace(Namespace)
+	capabilities := chartutil.DefaultCapabilities.Copy()
+	capabilities.KubeVersion = chartutil.KubeVersion{Version: "v1.35.4", Major: "1", Minor: "35"}
 	x := &tenant{kube: kube, config: &action.Configuration{
-		Releases: storage.Init(memory), KubeClient: kube, Capabilities: chartutil.DefaultCapabilities,
+		Releases: storage.Init(memory), KubeClient: kube, Capabilities: capabilities,
 		Log: func(string, ...any) {},
 	}}
 	m := New(nil)
@@ -226,6 +228,34 @@ func TestLoadChart(t *testing.T) {
 	} {
 		if _, err := LoadChart(context.Background(), ref); !errors.Is(err, ErrChart) {
 			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+// TestTheLabsChartTakesTheValues renders the lab's chart, which has the real
+// one's schema for these keys.
+func TestTheLabsChartTakesTheValues(t *testing.T) {
+	c, err := LoadChart(context.Background(), ChartRef{Path: "../../lab/charts/cilium"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, x := newTenant(t)
+	values, err := Values(settings())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []Action{Installed, Unchanged} {
+		if got, err := m.Apply(context.Background(), nil, c, values, nil); err != nil || got.Action != want {
+			t.Fatalf("call %d: got %+v and %v", i, got, err)
+		}
+	}
+	last, err := x.config.Releases.Last(ReleaseName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"name: cilium-operator", "kind: DaemonSet", "10.1.1.10"} {
+		if !strings.Contains(last.Manifest, part) {
+			t.Errorf("the manifest lacks %q", part)
 		}
 	}
 }
