@@ -174,6 +174,9 @@ func (a *Proxmox) configureVM(ctx context.Context, id string) error {
 	if err := pve.WriteConfig(ctx, m.ref(), wish); err != nil {
 		return err
 	}
+	if m.Spec.DiskGiB == 0 {
+		return nil // the template's size
+	}
 	return pve.Grow(ctx, m.ref(), systemDisk, int(m.Spec.DiskGiB), beat(ctx))
 }
 

@@ -157,7 +157,7 @@ func (a *Tenants) LeaseProxy(ctx context.Context, in LeaseProxyInput) (*LeasePro
 // addressHolder holds a tenant's proxy address: the address belongs to the
 // tenant and outlives its proxies.
 func addressHolder(tenant string) lease.Holder {
-	return lease.Holder{ID: "tenant/" + tenant, Tenant: tenant, Purpose: "proxy address"}
+	return lease.Holder{ID: "tenant." + tenant, Tenant: tenant, Purpose: "proxy address"}
 }
 
 func (a *Tenants) leaseProxy(ctx context.Context, in LeaseProxyInput) (*LeaseProxyResult, error) {
@@ -224,7 +224,7 @@ func (a *Tenants) proxyVM(ctx context.Context, tenant *v1alpha1.AetherCluster, h
 		Spec: v1alpha1.AetherVMSpec{
 			Tenant: tenant.Name, Role: v1alpha1.RoleProxy, Generation: generation,
 			ProxmoxCluster: a.clusterOfHost(host), Host: host, VMName: domain.ProxyName(tenant.Name, generation),
-			Cores: int32(class.Cores), MemoryMiB: int32(class.MemoryMiB), DiskGiB: 1, //nolint:gosec // bounded by the site's validation
+			Cores: int32(class.Cores), MemoryMiB: int32(class.MemoryMiB), //nolint:gosec // bounded by the site's validation
 		},
 	}
 	if err := a.Kube.Create(ctx, vm); err != nil {

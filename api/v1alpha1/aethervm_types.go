@@ -64,7 +64,7 @@ type AetherVMSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	VMName string `json:"vmName"`
 
-	// cores, memoryMiB and diskGiB are the size of the VM.
+	// cores of the VM.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Cores int32 `json:"cores"`
@@ -72,10 +72,10 @@ type AetherVMSpec struct {
 	// +required
 	// +kubebuilder:validation:Minimum=128
 	MemoryMiB int32 `json:"memoryMiB"`
-	// diskGiB is the size of the first disk.
-	// +required
-	// +kubebuilder:validation:Minimum=1
-	DiskGiB int32 `json:"diskGiB"`
+	// diskGiB is the size of the first disk; 0 keeps the template's.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	DiskGiB int32 `json:"diskGiB,omitempty"`
 
 	// vmid is the leased VMID; 0 until the lease is held. It changes only while
 	// nothing was cloned to it: when it turns out that something outside of

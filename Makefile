@@ -1,0 +1,74 @@
+# The door to everything. Each target does its own set-up; `make help` explains.
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+export CGO_ENABLED ?= 0
+
+BUILD := build
+TOOLS := $(BUILD)/tools
+GOTESTSUM := $(TOOLS)/gotestsum
+# Pure packages, which the race detector can watch in little time.
+RACED := ./internal/codec ./internal/domain ./internal/lease ./internal/plan ./internal/site ./lab/faults ./lab/latency
+# Packages without a lab of their own.
+UNIT = $(shell go list ./... | grep -v -e /lab/ -e /lab$$)
+# Packages that make namespaces or start programs: one at a time.
+LAB = $(shell go list ./lab/...)
+
+##@ See it run
+
+.PHONY: help
+help: ## Explain the targets
+	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*##/ {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Start the lab, create a tenant with two workers, use its kubeconfig, end
+	go run ./lab demo
+
+.PHONY: lab
+lab: ## Start the lab and keep it up; `go run ./lab exec -- …` works in it
+	go run ./lab up
+
+.PHONY: lab-down
+lab-down: ## End the lab that `make lab` started
+	go run ./lab down
+
+##@ Prove it
+
+.PHONY: test
+test: verify unit race scenarios ## Everything: lint, unit and lab tests, scenarios; with a summary
+	@$(GOTESTSUM) tool slowest --num 10 --jsonfile <(cat $(BUILD)/test-*.json) || true
+
+.PHONY: unit
+unit: $(GOTESTSUM) ## Tests of all packages, those of the lab one at a time
+	$(GOTESTSUM) --format pkgname --jsonfile $(BUILD)/test-unit.json -- -count=1 $(UNIT)
+	$(GOTESTSUM) --format pkgname --jsonfile $(BUILD)/test-lab.json -- -count=1 -p 1 -timeout 20m $(LAB)
+
+.PHONY: race
+race: $(GOTESTSUM) ## The race detector on pure packages
+	CGO_ENABLED=1 $(GOTESTSUM) --format pkgname --jsonfile $(BUILD)/test-race.json -- -count=1 -race $(RACED)
+
+##@ Keep it in order
+
+.PHONY: lint
+lint: $(TOOLS)/golangci-lint $(TOOLS)/workflowcheck ## The linters of .golangci.yml and Temporal's workflowcheck
+	$(TOOLS)/golangci-lint run ./...
+	$(TOOLS)/workflowcheck ./workflows/...
+
+.PHONY: generate
+generate: $(TOOLS)/controller-gen ## Make deep copies and CRDs from the Go types
+	$(TOOLS)/controller-gen object paths=./api/... crd:generateEmbeddedObjectMeta=false paths=./api/... output:crd:dir=api/crds
+
+.PHONY: verify
+verify: $(TOOLS)/controller-gen $(TOOLS)/gofumpt ## Formatting, vet, and that generated files are what the types say
+	@test -z "$$($(TOOLS)/gofumpt -l $$(git ls-files '*.go'))" || { echo "not formatted, run: gofumpt -w on"; $(TOOLS)/gofumpt -l $$(git ls-files '*.go'); exit 1; }
+	go vet ./...
+	@mkdir -p $(BUILD)/verify && $(TOOLS)/controller-gen crd:generateEmbeddedObjectMeta=false paths=./api/... output:crd:dir=$(BUILD)/verify
+	@for file in $(BUILD)/verify/*.yaml; do diff -u api/crds/$$(basename $$file) $$file || { echo "run: make generate"; exit 1; }; done
+
+$(TOOLS)/%: tools/go.mod tools/go.sum
+	@mkdir -p $(TOOLS)
+	cd tools && go build -o ../$(TOOLS)/ $$(go list -f '{{.ImportPath}}' tool | grep '/$*$$')
+
+$(TOOLS)/golangci-lint: tools/lint/go.mod tools/lint/go.sum
+	@mkdir -p $(TOOLS)
+	cd tools/lint && go build -o ../../$(TOOLS)/ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
