@@ -67,6 +67,10 @@ func (i *beatingActivity) ExecuteActivity(ctx context.Context, in *interceptor.E
 		return i.Next.ExecuteActivity(ctx, in)
 	}
 	c := &current{now: i.now, beat: Beat{Since: i.now()}}
+	if last, ok := lastBeat(ctx); ok {
+		// The first beat of this attempt must not wipe out the task.
+		c.beat.Task = last.Task
+	}
 	ctx = context.WithValue(ctx, beatKey{}, c)
 	done := make(chan struct{})
 	var beating sync.WaitGroup

@@ -115,22 +115,39 @@ func seedNIC(nic v1alpha1.NIC) (seed.NIC, error) {
 	return seed.NIC{MAC: mac, Address: address}, nil
 }
 
-// WaitEnrolled waits until the proxy has enrolled and opened its stream to the
-// xDS server. It is repeatable.
+// WaitEnrolled waits until the proxy has enrolled, has a stream open to the xDS
+// server and has applied what it was given there; the API server behind it may
+// come later. It is repeatable.
 func (a *Envoy) WaitEnrolled(ctx context.Context, in MachineRef) error {
 	m, err := a.machine(ctx, in.MachineID)
 	if err != nil {
 		return classify(err)
 	}
 	if err := a.waitStatus(ctx, m, func(status envoy.Status) string {
-		if status.Connected && status.Fresh(a.Now()) {
-			return ""
-		}
-		return "the proxy " + m.Spec.VMName + " to enrol and to open its configuration stream"
+		return a.serves(m, status)
 	}); err != nil {
 		return classify(err)
 	}
 	return classify(a.phase(ctx, m, phaseUsable))
+}
+
+// serves says what keeps a proxy from serving what it was last given: its
+// reason for refusing it, or that it is not seen now. A report that is old was
+// written by a server that is gone, about a proxy that may be gone too.
+func (a *Envoy) serves(m *machine, status envoy.Status) (waitsFor string) {
+	switch {
+	case status.Refused != "":
+		return "a configuration that can be rendered: " + status.Refused
+	case !status.Fresh(a.Now()):
+		return fmt.Sprintf("the xDS server to tell of the proxy %s again; its last word is of %s", m.Spec.VMName, status.ReportedAt.UTC().Format(time.RFC3339))
+	case !status.Connected:
+		return "the proxy " + m.Spec.VMName + " to enrol and to open its configuration stream"
+	case status.Rejected != nil:
+		return "the proxy to accept its configuration: " + status.Rejected.Reason
+	case !status.Applied:
+		return "the proxy " + m.Spec.VMName + " to acknowledge its configuration"
+	}
+	return ""
 }
 
 // waitStatus waits until a proxy's status satisfies want.
@@ -170,13 +187,11 @@ func (a *Envoy) waitPath(ctx context.Context, name string) error {
 	}
 	version := ""
 	err = a.waitStatus(ctx, m, func(status envoy.Status) string {
-		switch {
-		case status.Refused != "":
-			return "a configuration that can be rendered: " + status.Refused
-		case status.Rejected != nil:
-			return "the proxy to accept its configuration: " + status.Rejected.Reason
-		case !status.Applied || len(status.Wanted.Upstreams) == 0:
-			return "the proxy " + m.Spec.VMName + " to acknowledge its configuration"
+		if waitsFor := a.serves(m, status); waitsFor != "" {
+			return waitsFor
+		}
+		if len(status.Wanted.Upstreams) == 0 {
+			return "the xDS server to learn the API server's address"
 		}
 		version = status.Acked
 		return ""

@@ -67,6 +67,19 @@ func classes() []class {
 		{kind: proxmox.ErrNoMemory, name: ExhaustedType, delay: 15 * time.Second},
 		{kind: proxmox.ErrLockTimeout, name: UnavailableType},
 		{kind: proxmox.ErrTaskFailed, name: FailedTaskType},
+		{kind: proxmox.ErrInterrupted, name: FailedTaskType},
+		{kind: proxmox.ErrNoSuchTask, name: FailedTaskType},
+		// Proxmox says itself that the VM is not there: someone removed it, and
+		// repeating what was to be done with it would never help.
+		{kind: proxmox.ErrNotFound, name: GoneType, final: true},
+		{kind: proxmox.ErrPending, name: WaitingType},
+		{kind: proxmox.ErrLocked, name: WaitingType},
+		{kind: proxmox.ErrVMRunning, name: WaitingType},
+		{kind: proxmox.ErrConflict, name: WaitingType},
+		{kind: proxmox.ErrAlreadyExists, name: WaitingType},
+		{kind: proxmox.ErrNoSuchVolume, name: WaitingType},
+		{kind: proxmox.ErrHAManaged, name: WaitingType},
+		{kind: proxmox.ErrNotHAManaged, name: WaitingType},
 		{kind: talos.ErrWrongMachine, name: NotOursType, final: true},
 		{kind: talos.ErrInvalidConfig, name: InvalidType, final: true},
 		{kind: talos.ErrUnreachable, name: UnavailableType},
@@ -76,6 +89,9 @@ func classes() []class {
 		{kind: kamaji.ErrInvalid, name: InvalidType, final: true},
 		{kind: kamaji.ErrStale, name: WaitingType},
 		{kind: kamaji.ErrNotFound, name: WaitingType},
+		{kind: kamaji.ErrConflict, name: WaitingType},
+		// A role that is being granted.
+		{kind: kamaji.ErrForbidden, name: ForbiddenType},
 		{kind: kamaji.ErrUnavailable, name: UnavailableType},
 		{kind: cilium.ErrChart, name: InvalidType, final: true},
 		{kind: envoy.ErrInvalid, name: InvalidType, final: true},
@@ -117,6 +133,8 @@ func classify(err error) error {
 		// A role that is being granted, or a control plane that is not set up
 		// yet: repeated until the activity's own limit.
 		return temporal.NewApplicationError(err.Error(), ForbiddenType)
+	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
+		return temporal.NewApplicationError(err.Error(), WaitingType)
 	default:
 		return temporal.NewApplicationError(err.Error(), UnavailableType)
 	}

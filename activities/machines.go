@@ -43,7 +43,11 @@ func (a *Machines) leaseMachine(ctx context.Context, id string) (*LeasedMachine,
 		return nil, err
 	}
 	tell(ctx, "room on host "+m.Spec.Host, "")
-	if err := a.reserve(ctx, m); err != nil {
+	pve, err := a.Proxmox(m.cluster.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := reserve(ctx, a.Leases, pve, m); err != nil {
 		return nil, err
 	}
 	tell(ctx, "free addresses", "")
@@ -103,16 +107,12 @@ func takeVMID(ctx context.Context, p *Platform, leases *lease.Store, m *machine)
 }
 
 // reserve enters the machine into its host's ledger.
-func (a *Machines) reserve(ctx context.Context, m *machine) error {
-	pve, err := a.Proxmox(m.cluster.Name)
-	if err != nil {
-		return err
-	}
+func reserve(ctx context.Context, leases *lease.Store, pve *proxmox.Client, m *machine) error {
 	capacity, err := hostCapacity(ctx, pve, m.host)
 	if err != nil {
 		return err
 	}
-	return a.Leases.Reserve(ctx, lease.Host{Cluster: m.cluster.Name, Name: m.host.Name}, lease.Reservation{
+	return leases.Reserve(ctx, lease.Host{Cluster: m.cluster.Name, Name: m.host.Name}, lease.Reservation{
 		Machine: m.Name, Tenant: m.Spec.Tenant, Purpose: m.Spec.VMName, VMID: int(m.Spec.VMID),
 		Cores: int(m.Spec.Cores), MemoryMiB: int(m.Spec.MemoryMiB),
 	}, capacity)
@@ -221,7 +221,7 @@ func (a *Machines) ReleaseMachine(ctx context.Context, in MachineRef) error {
 func (a *Machines) releaseMachine(ctx context.Context, id string) error {
 	m, err := a.machine(ctx, id)
 	if errors.Is(err, errGone) {
-		return a.Leases.ReleaseAll(ctx, id)
+		return a.releaseForgotten(ctx, id)
 	}
 	if err != nil {
 		return err
@@ -237,10 +237,24 @@ func (a *Machines) releaseMachine(ctx context.Context, id string) error {
 	}
 	patch := client.MergeFrom(m.DeepCopy())
 	m.Spec.VMID, m.Spec.NICs = 0, nil
+	delete(m.Annotations, configuredAnnotation)
 	if err := a.Kube.Patch(ctx, m.AetherVM, patch); err != nil {
 		return fmt.Errorf("clear leases of machine %s: %w", id, err)
 	}
 	return a.phase(ctx, m, "Removed")
+}
+
+// releaseForgotten gives back what a machine without a record holds, wherever
+// it may be.
+func (a *Machines) releaseForgotten(ctx context.Context, id string) error {
+	for _, cluster := range a.Site.Spec.Proxmox {
+		for _, host := range cluster.Hosts {
+			if err := a.Leases.Unreserve(ctx, lease.Host{Cluster: cluster.Name, Name: host.Name}, id); err != nil {
+				return err
+			}
+		}
+	}
+	return a.Leases.ReleaseAll(ctx, id)
 }
 
 // ListMachines lists the machines a tenant still has, proxies and workers.

@@ -149,10 +149,18 @@ func (a *Nodes) proveNode(ctx context.Context, id string) error {
 // does not change by itself.
 func (a *Nodes) usable(node *corev1.Node, m *machine) (waitsFor string, err error) {
 	wanted, _ := m.address(a.Site, site.TenantNetwork)
+	told := false
 	for _, address := range node.Status.Addresses {
-		if address.Type == corev1.NodeInternalIP && address.Address != wanted.Addr().String() {
+		if address.Type != corev1.NodeInternalIP {
+			continue
+		}
+		if address.Address != wanted.Addr().String() {
 			return "", refused("Node %s has InternalIP %s, expected the leased %s: the kubelet chose another card", node.Name, address.Address, wanted.Addr())
 		}
+		told = true
+	}
+	if !told {
+		return fmt.Sprintf("Node %s to tell its InternalIP %s", node.Name, wanted.Addr()), nil
 	}
 	for _, taint := range node.Spec.Taints {
 		if taint.Key == domain.StartupTaint().Key || strings.HasPrefix(taint.Key, "node.kubernetes.io/") {
@@ -192,7 +200,11 @@ func proveBy(ctx context.Context, access *TenantAccess, pod *corev1.Pod) error {
 			return "", fmt.Errorf("read the probe pod: %w", err)
 		}
 		if seen.Status.Phase == corev1.PodFailed || seen.Status.Phase == corev1.PodSucceeded {
-			return "", fmt.Errorf("the probe pod on %s ended (%s %s): %w", pod.Spec.NodeName, seen.Status.Phase, seen.Status.Message, errWaiting)
+			// It will not run again: the next attempt makes another.
+			if err := access.Kube.Delete(ctx, seen, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+				return "", fmt.Errorf("delete the probe pod that ended: %w", err)
+			}
+			return "", waiting("the probe pod on %s ended (%s %s)", pod.Spec.NodeName, seen.Status.Phase, seen.Status.Message)
 		}
 		if seen.Status.Phase != corev1.PodRunning {
 			return "the probe pod on " + pod.Spec.NodeName + " to run" + why(seen), nil

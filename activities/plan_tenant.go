@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"aether.internal/aether/api/v1alpha1"
 	"aether.internal/aether/internal/domain"
@@ -44,10 +45,12 @@ func (p *Planner) Plan(ctx context.Context, in PlanTenantInput) (domain.Tenant, 
 	if err := tenant.Validate(p.Site); err != nil {
 		return tenant, plan.Plan{}, err
 	}
+	check := p.checkNew
 	if in.Change {
-		if err := p.checkChange(ctx, tenant); err != nil {
-			return tenant, plan.Plan{}, err
-		}
+		check = p.checkChange
+	}
+	if err := check(ctx, tenant); err != nil {
+		return tenant, plan.Plan{}, err
 	}
 	observed, err := p.observe(ctx, tenant)
 	if err != nil {
@@ -56,9 +59,35 @@ func (p *Planner) Plan(ctx context.Context, in PlanTenantInput) (domain.Tenant, 
 	return tenant, plan.Make(p.Site, tenant, observed), nil
 }
 
+// checkNew refuses to create a tenant that stands: a failure on the way would
+// undo what its people work with.
+func (p *Planner) checkNew(ctx context.Context, tenant domain.Tenant) error {
+	now, err := p.tenant(ctx, tenant.Name)
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	stands, err := p.stands(ctx, now)
+	if err != nil || !stands {
+		return err
+	}
+	return domain.Problems{{
+		Field: "metadata.name", Found: domain.Shown(tenant.Name) + ", which exists and is in use", Allowed: "the name of a new tenant",
+		Do: "change the tenant with `aether tenant apply`, or delete it first",
+	}}
+}
+
 // checkChange refuses what cannot change yet.
 func (p *Planner) checkChange(ctx context.Context, tenant domain.Tenant) error {
 	now, err := p.tenant(ctx, tenant.Name)
+	if errors.Is(err, errGone) {
+		return domain.Problems{{
+			Field: "metadata.name", Found: domain.Shown(tenant.Name) + ", which does not exist", Allowed: "the name of a tenant that exists",
+			Do: "create it with `aether tenant create`",
+		}}
+	}
 	if err != nil {
 		return err
 	}
@@ -72,6 +101,9 @@ func (p *Planner) checkChange(ctx context.Context, tenant domain.Tenant) error {
 		if field.was != "" && field.was != field.wanted {
 			problems.Add(field.name, domain.Shown(field.wanted), field.was+", as the tenant was made", field.why)
 		}
+	}
+	if was, wanted := (domain.Tenant{Spec: now.Spec}).Replicas(), tenant.Replicas(); was != wanted {
+		problems.Add("spec.controlPlane.replicas", domain.Shown(wanted), domain.Shown(was)+", which run", "a running control plane cannot be resized yet; set it back")
 	}
 	running, err := p.runningVersion(ctx, tenant.Name)
 	if err != nil {
@@ -110,7 +142,7 @@ func (p *Planner) observe(ctx context.Context, tenant domain.Tenant) (plan.Obser
 		tell(ctx, "host "+host.Name+" to tell what it has", "")
 		observed.Hosts = append(observed.Hosts, p.host(ctx, pve, cluster, host))
 	}
-	if err := p.countFree(ctx, pve, cluster, &observed); err != nil {
+	if err := p.countFree(ctx, pve, cluster, tenant.Name, &observed); err != nil {
 		return observed, err
 	}
 	if err := p.countExisting(ctx, tenant.Name, &observed); err != nil {
@@ -216,16 +248,20 @@ func (p *Planner) hostParts(ctx context.Context, pve *proxmox.Client, host site.
 	return nil
 }
 
-// countFree counts VMIDs and addresses that are neither held nor resting.
-func (p *Planner) countFree(ctx context.Context, pve *proxmox.Client, cluster *site.Cluster, observed *plan.Observed) error {
+// countFree counts VMIDs and addresses that are neither held nor resting. The
+// address that the tenant holds already is free to it.
+func (p *Planner) countFree(ctx context.Context, pve *proxmox.Client, cluster *site.Cluster, tenant string, observed *plan.Observed) error {
 	observed.VMIDRange = fmt.Sprintf("%d-%d", cluster.VMIDs.From, cluster.VMIDs.To)
-	taken := map[string]bool{}
+	taken := map[int]bool{}
 	held, err := p.Leases.InPool(ctx, cluster.Name)
 	if err != nil {
 		return err
 	}
+	within := func(vmid int) bool { return vmid >= cluster.VMIDs.From && vmid <= cluster.VMIDs.To }
 	for _, h := range held {
-		taken[h.Value] = true
+		if vmid, err := strconv.Atoi(h.Value); err == nil && within(vmid) {
+			taken[vmid] = true
+		}
 	}
 	for _, host := range cluster.Hosts {
 		vms, err := pve.VMs(ctx, host.Name)
@@ -233,8 +269,8 @@ func (p *Planner) countFree(ctx context.Context, pve *proxmox.Client, cluster *s
 			continue // the host's own check tells
 		}
 		for _, vm := range vms {
-			if vm.VMID >= cluster.VMIDs.From && vm.VMID <= cluster.VMIDs.To {
-				taken[fmt.Sprint(vm.VMID)] = true
+			if within(vm.VMID) {
+				taken[vm.VMID] = true
 			}
 		}
 	}
@@ -244,6 +280,7 @@ func (p *Planner) countFree(ctx context.Context, pve *proxmox.Client, cluster *s
 		if err != nil {
 			return err
 		}
+		held = slices.DeleteFunc(held, func(h lease.Holding) bool { return h.FreeAt.IsZero() && h.Holder.ID == addressHolder(tenant).ID })
 		observed.FreeWorkerAddresses[network.Name] = free(network.Ranges.Workers, held)
 		observed.FreeProxyAddresses[network.Name] = free(network.Ranges.Proxies, held)
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -101,8 +102,17 @@ func (a *Pools) deployments(ctx context.Context, tenant string) ([]clusterv1.Mac
 	return list.Items, nil
 }
 
+// deploymentName names the MachineDeployment of a pool on a host. It is a label
+// value too, so a long one is cut and told apart by its digest.
 func deploymentName(tenant string, share plan.Share) string {
-	return fmt.Sprintf("%s-%s-%s", tenant, share.Pool, share.Host)
+	const most = 63
+	name := fmt.Sprintf("%s-%s-%s", tenant, share.Pool, share.Host)
+	if len(name) <= most {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	digest := hex.EncodeToString(sum[:4])
+	return strings.TrimRight(name[:most-len(digest)-1], "-.") + "-" + digest
 }
 
 // applyShare writes the template and MachineDeployment of a pool on one host.

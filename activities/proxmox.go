@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"aether.internal/aether/api/v1alpha1"
@@ -72,10 +73,16 @@ func (a *Proxmox) cloneVM(ctx context.Context, id string) error {
 	stop := a.renew(ctx, pool, holder(m))
 	err = a.cloneInSlot(ctx, pve, m)
 	stop()
-	if err != nil {
-		return err
+	if inFlight(ctx, err) {
+		return err // the next attempt has the slot still
 	}
-	return a.Leases.ReleaseSlot(ctx, pool, id)
+	return errors.Join(err, a.Leases.ReleaseSlot(ctx, pool, id))
+}
+
+// inFlight tells whether a clone may go on although its activity ended with
+// err: we stopped looking, or lost the host.
+func inFlight(ctx context.Context, err error) bool {
+	return err != nil && (ctx.Err() != nil || errors.Is(err, proxmox.ErrUnreachable) && !errors.Is(err, proxmox.ErrTaskFailed))
 }
 
 // renew keeps the clone slot until the returned function is called.
@@ -103,6 +110,9 @@ func (a *Proxmox) renew(ctx context.Context, pool lease.SlotPool, who lease.Hold
 }
 
 func (a *Proxmox) cloneInSlot(ctx context.Context, pve *proxmox.Client, m *machine) error {
+	if err := a.followVMID(ctx, pve, m); err != nil {
+		return err
+	}
 	upid, err := pve.Clone(ctx, proxmox.CloneSpec{
 		Node: m.Spec.Host, Template: m.template(), VMID: int(m.Spec.VMID), Name: m.Spec.VMName, Mark: m.mark(), Pool: m.cluster.Pool,
 		Full: m.host.Storage.CloneMode == site.FullClone, Storage: m.host.Storage.Disks,
@@ -117,10 +127,28 @@ func (a *Proxmox) cloneInSlot(ctx context.Context, pve *proxmox.Client, m *machi
 		return err
 	}
 	seen, err := pve.VM(ctx, m.Spec.Host, int(m.Spec.VMID))
+	if errors.Is(err, proxmox.ErrNotFound) {
+		return waiting("VM %d on %s is not there although its clone ended well; it is cloned again", m.Spec.VMID, m.Spec.Host)
+	}
 	if err != nil {
 		return err
 	}
 	return seen.Belongs(m.Name)
+}
+
+// followVMID keeps the machine's reservation in the host's ledger at its VMID:
+// after an exchange its own VM would count as a stranger's, and the stranger's
+// not at all.
+func (a *Proxmox) followVMID(ctx context.Context, pve *proxmox.Client, m *machine) error {
+	host := lease.Host{Cluster: m.cluster.Name, Name: m.host.Name}
+	book, err := a.Leases.Ledger(ctx, host)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(book, func(r lease.Reservation) bool { return r.Machine == m.Name && r.VMID == int(m.Spec.VMID) }) {
+		return nil
+	}
+	return reserve(ctx, a.Leases, pve, m)
 }
 
 // exchangeVMID gives up a VMID that something else has, or that a dead clone
@@ -137,7 +165,8 @@ func (a *Proxmox) exchangeVMID(ctx context.Context, m *machine, cause error) err
 	if err := takeVMID(ctx, &a.Platform, a.Leases, m); err != nil {
 		return err
 	}
-	return fmt.Errorf("VMID %d cannot be used (%w), VMID %d is leased in its place", lost, cause, m.Spec.VMID)
+	// An attempt of its own for the new VMID, so that each is seen in the history.
+	return waiting("VMID %d cannot be used (%v), VMID %d is leased in its place", lost, cause, m.Spec.VMID)
 }
 
 // ConfigureVM gives the VM its UUID, size, cards, addresses and mark, and reads
@@ -256,12 +285,18 @@ func (a *Proxmox) flushNeighbours(ctx context.Context, id string) error {
 		return err
 	}
 	for _, nic := range m.Spec.NICs {
-		network, _ := networkOf(a.Site, nic.Network)
+		network, ok := networkOf(a.Site, nic.Network)
+		if !ok {
+			return refused("network %s is not in the site", nic.Network)
+		}
 		prefix, err := netip.ParsePrefix(nic.Address)
 		if err != nil {
 			return fmt.Errorf("address of machine %s: %w", id, err)
 		}
 		for _, host := range m.cluster.Hosts {
+			if !network.On(host.Name) {
+				continue // no such bridge there
+			}
 			tell(ctx, fmt.Sprintf("host %s to forget %s", host.Name, prefix.Addr()), "")
 			err := door.FlushNeighbour(ctx, host.Address, network.Bridge, prefix.Addr())
 			if errors.Is(err, proxmox.ErrUnreachable) && host.Name != m.Spec.Host {
@@ -313,7 +348,35 @@ func (a *Proxmox) destroyVM(ctx context.Context, id string) error {
 	if err != nil && !errors.Is(err, proxmox.ErrNotOurs) {
 		return err
 	}
+	if err == nil {
+		if err := a.destroyElsewhere(ctx, pve, m); err != nil {
+			return err
+		}
+	}
 	return a.deleteSeed(ctx, pve, m)
+}
+
+// destroyElsewhere destroys the machine's VM on the host that someone moved it
+// to. Absent from its own host is not yet gone.
+func (a *Proxmox) destroyElsewhere(ctx context.Context, pve *proxmox.Client, m *machine) error {
+	taken, err := pve.VMIDTaken(ctx, int(m.Spec.VMID))
+	if err != nil || !taken {
+		return err
+	}
+	seen, err := pve.FindVM(ctx, int(m.Spec.VMID))
+	if errors.Is(err, proxmox.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	ref := m.ref()
+	ref.Node = seen.VM.Node
+	err = pve.Destroy(ctx, ref, beat(ctx))
+	if errors.Is(err, proxmox.ErrNotOurs) {
+		return nil
+	}
+	return err
 }
 
 // RemoveSeed takes a proxy's medium out of its drive and deletes it: the

@@ -36,13 +36,32 @@ func (a *Talos) maintenanceTarget(m *machine) (talos.Target, error) {
 	if !ok {
 		return talos.Target{}, fmt.Errorf("machine %s has no address: %w", m.Name, errWaiting)
 	}
-	return talos.Target{Address: netip.AddrPortFrom(address.Addr(), talos.MaintenancePort), UUID: m.Name}, nil
+	_, sent := m.Annotations[configuredAnnotation]
+	return talos.Target{Address: netip.AddrPortFrom(address.Addr(), talos.MaintenancePort), UUID: m.Name, MayHaveConfig: sent}, nil
+}
+
+// configuredAnnotation on an AetherVM says that the machine may have been given
+// its configuration. It is written before the configuration is sent: heartbeats
+// are sent too seldom to survive a worker that is killed just then.
+const configuredAnnotation = "aether.internal/configuration-sent"
+
+// markSending writes down that the configuration is about to be sent.
+func (a *Talos) markSending(ctx context.Context, m *machine) error {
+	if _, marked := m.Annotations[configuredAnnotation]; marked {
+		return nil
+	}
+	patch := client.MergeFrom(m.DeepCopy())
+	metav1.SetMetaDataAnnotation(&m.ObjectMeta, configuredAnnotation, a.Now().UTC().Format(time.RFC3339))
+	if err := a.Kube.Patch(ctx, m.AetherVM, patch); err != nil {
+		return fmt.Errorf("record that machine %s is being configured: %w", m.Name, err)
+	}
+	return nil
 }
 
 // WaitMaintenance waits until the machine's Talos is in maintenance mode and
 // its SMBIOS UUID is the machine ID. It is repeatable. Another machine at the
 // address is final. A machine that has left maintenance mode, because an
-// earlier attempt configured it, has been here.
+// earlier attempt or run configured it, has been here.
 func (a *Talos) WaitMaintenance(ctx context.Context, in MachineRef) error {
 	m, err := a.machine(ctx, in.MachineID)
 	if err != nil {
@@ -51,6 +70,9 @@ func (a *Talos) WaitMaintenance(ctx context.Context, in MachineRef) error {
 	target, err := a.maintenanceTarget(m)
 	if err != nil {
 		return classify(err)
+	}
+	if target.MayHaveConfig {
+		return nil // what became of it, the next step finds out
 	}
 	waitsFor := fmt.Sprintf("Talos in maintenance mode at %s", target.Address)
 	tell(ctx, waitsFor, "")
@@ -90,12 +112,10 @@ func (a *Talos) pushMachineConfig(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	// An earlier attempt told that it was about to send.
-	const sending = "Talos to accept the configuration"
-	if last, ok := lastBeat(ctx); ok && last.WaitsFor == sending {
-		target.MayHaveConfig = true
+	if err := a.markSending(ctx, m); err != nil {
+		return err
 	}
-	tell(ctx, sending, target.Address.String())
+	tell(ctx, "Talos to accept the configuration", target.Address.String())
 	_, err = a.Deliverer.Deliver(ctx, target, configuration)
 	return err
 }

@@ -2,6 +2,9 @@ package activities
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 
@@ -33,10 +36,10 @@ type ImageChecker interface {
 }
 
 // WriteTenant writes the tenant's Namespace, AetherCluster, AetherControlPlane
-// and Cluster by server-side apply, and tells whether the AetherCluster is this
-// run's own. It is repeatable. A tenant whose AetherCluster says something else
-// already is refused: the object is the wish, and kubectl or ApplyTenant
-// changes it.
+// and Cluster by server-side apply, and tells whether the AetherCluster is a
+// workflow's own. It is repeatable. What the AetherCluster says already becomes
+// what the run was started with; what it says more, in lists that others write
+// too, stays.
 func (a *Tenants) WriteTenant(ctx context.Context, in WriteTenantInput) (*WriteTenantResult, error) {
 	result, err := a.writeTenant(ctx, in.Tenant)
 	return result, classify(err)
@@ -93,13 +96,49 @@ func (a *Tenants) writeCluster(ctx context.Context, tenant domain.Tenant) (creat
 		"labels": map[string]any{domain.TenantLabel: tenant.Name, clusterv1.ClusterNameLabel: tenant.Name},
 	}
 	_, ours := existing.Annotations[ownAnnotation]
-	if missing || ours {
-		metadata["annotations"] = map[string]any{ownAnnotation: tenant.Name}
+	digest, err := specDigest(tenant.Spec)
+	if err != nil {
+		return false, err
 	}
+	annotations := map[string]any{appliedAnnotation: digest}
+	if missing || ours {
+		annotations[ownAnnotation] = tenant.Name
+	}
+	metadata["annotations"] = annotations
 	object := map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": domain.AetherClusterKind, "metadata": metadata, "spec": spec,
 	}
 	return missing || ours, a.apply(ctx, object, domain.DoorFieldManager, true)
+}
+
+// appliedAnnotation has the digest of the spec that the last workflow worked
+// with. A spec that was changed while the workflow ran has another.
+const appliedAnnotation = "aether.internal/applied-spec"
+
+// specDigest is a digest of what a person may wish for.
+func specDigest(spec v1alpha1.AetherClusterSpec) (string, error) {
+	spec.ControlPlaneEndpoint = v1alpha1.APIEndpoint{}
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return "", fmt.Errorf("encode a tenant's spec: %w", err)
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// observedGeneration is the generation of the tenant that a completed workflow
+// may call done: the one before, when someone changed the spec meanwhile, so
+// that the shim starts again.
+func observedGeneration(tenant *v1alpha1.AetherCluster) (int64, error) {
+	digest, err := specDigest(tenant.Spec)
+	if err != nil {
+		return 0, err
+	}
+	applied, written := tenant.Annotations[appliedAnnotation]
+	if written && applied != digest {
+		return tenant.Generation - 1, nil
+	}
+	return tenant.Generation, nil
 }
 
 func controlPlaneObject(tenant domain.Tenant) map[string]any {
@@ -214,6 +253,9 @@ func (a *Tenants) proxyVM(ctx context.Context, tenant *v1alpha1.AetherCluster, h
 	if len(existing) > 0 {
 		return &existing[len(existing)-1], nil
 	}
+	if a.clusterOfHost(host) == "" {
+		return nil, refused("the proxy of tenant %s has no host: found %q, which is not a host of the site; plan the tenant again", tenant.Name, host)
+	}
 	class := a.Site.Spec.ProxyClass
 	generation := tenant.Status.Proxy.Generation + 1
 	vm := &v1alpha1.AetherVM{
@@ -244,6 +286,16 @@ func (p *Platform) clusterOfHost(host string) string {
 	return ""
 }
 
+// stands tells whether the tenant was built and not undone: core was told that
+// it is provisioned, and its proxy is there.
+func (p *Platform) stands(ctx context.Context, tenant *v1alpha1.AetherCluster) (bool, error) {
+	if provisioned := tenant.Status.Initialization.Provisioned; provisioned == nil || !*provisioned {
+		return false, nil
+	}
+	proxies, err := p.machinesOf(ctx, tenant.Name, v1alpha1.RoleProxy)
+	return len(proxies) > 0, err
+}
+
 // CompleteTenant records that the tenant is ready: proven by its nodes, or not
 // yet proven when it has none. It is repeatable.
 func (a *Tenants) CompleteTenant(ctx context.Context, in TenantRef) (*CompleteTenantResult, error) {
@@ -265,13 +317,17 @@ func (a *Tenants) CompleteTenant(ctx context.Context, in TenantRef) (*CompleteTe
 	if nodes == 0 {
 		ready.Reason, ready.Message = v1alpha1.ReasonUnproven, "The control plane is ready; no worker has proven it yet"
 	}
+	generation, err := observedGeneration(tenant)
+	if err != nil {
+		return nil, classify(err)
+	}
 	patch := client.MergeFrom(tenant.DeepCopy())
-	ready.ObservedGeneration = tenant.Generation
+	ready.ObservedGeneration = generation
 	meta.SetStatusCondition(&tenant.Status.Conditions, ready)
 	for _, kind := range []string{v1alpha1.PlanAcceptedCondition, v1alpha1.ProxyReadyCondition, v1alpha1.ControlPlaneReadyCondition, v1alpha1.NetworkReadyCondition} {
-		meta.SetStatusCondition(&tenant.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, ObservedGeneration: tenant.Generation})
+		meta.SetStatusCondition(&tenant.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, ObservedGeneration: generation})
 	}
-	tenant.Status.ObservedGeneration = tenant.Generation
+	tenant.Status.ObservedGeneration = generation
 	if err := a.Kube.Status().Patch(ctx, tenant, patch); err != nil {
 		return nil, classify(fmt.Errorf("record that tenant %s is ready: %w", in.Tenant, err))
 	}
@@ -279,7 +335,8 @@ func (a *Tenants) CompleteTenant(ctx context.Context, in TenantRef) (*CompleteTe
 }
 
 // ReportFailedTenant records why a tenant workflow ended. It is repeatable; an
-// AetherCluster that is gone is fine.
+// AetherCluster that is gone is fine. A creation that was refused because the
+// tenant stands already leaves the tenant's word as it is.
 func (a *Tenants) ReportFailedTenant(ctx context.Context, in FailedTenant) error {
 	tenant := &v1alpha1.AetherCluster{}
 	err := a.Kube.Get(ctx, client.ObjectKey{Namespace: domain.TenantNamespace(in.Tenant), Name: in.Tenant}, tenant)
@@ -289,15 +346,25 @@ func (a *Tenants) ReportFailedTenant(ctx context.Context, in FailedTenant) error
 	if err != nil {
 		return classify(fmt.Errorf("read AetherCluster %s: %w", in.Tenant, err))
 	}
-	reason := v1alpha1.ReasonFailed
+	stands, err := a.stands(ctx, tenant)
+	if err != nil {
+		return classify(err)
+	}
+	if stands && !in.Change {
+		return nil
+	}
+	reason, again := v1alpha1.ReasonFailed, "create"
 	switch {
 	case in.Refused:
 		reason = v1alpha1.ReasonRefused
 	case in.Cancelled:
 		reason = v1alpha1.ReasonCancelled
 	}
+	if in.Change {
+		again = "apply"
+	}
 	patch := client.MergeFrom(tenant.DeepCopy())
-	message := in.Message + "; correct the cause, then run `aether tenant create` again or set a new value of the annotation " + domain.RetryAnnotation
+	message := fmt.Sprintf("%s; correct the cause, then run `aether tenant %s` again or set a new value of the annotation %s", in.Message, again, domain.RetryAnnotation)
 	condition := metav1.Condition{Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: reason, Message: cut(message), ObservedGeneration: tenant.Generation}
 	meta.SetStatusCondition(&tenant.Status.Conditions, condition)
 	if in.Refused {

@@ -57,14 +57,14 @@ func ensureToken(ctx context.Context, tenant client.Client, machineID string, no
 			Labels: map[string]string{machineLabel: machineID},
 		},
 		Type: bootstrapapi.SecretTypeBootstrapToken,
-		StringData: map[string]string{
-			bootstrapapi.BootstrapTokenIDKey:                          token.ID(),
-			bootstrapapi.BootstrapTokenSecretKey:                      token.Secret(),
-			bootstrapapi.BootstrapTokenExpirationKey:                  expiry,
-			bootstrapapi.BootstrapTokenUsagePrefix + "authentication": "true",
-			bootstrapapi.BootstrapTokenUsagePrefix + "signing":        "true",
-			bootstrapapi.BootstrapTokenExtraGroupsKey:                 nodeTokenGroup,
-			bootstrapapi.BootstrapTokenDescriptionKey:                 "Aether: join of machine " + machineID,
+		Data: map[string][]byte{
+			bootstrapapi.BootstrapTokenIDKey:                          []byte(token.ID()),
+			bootstrapapi.BootstrapTokenSecretKey:                      []byte(token.Secret()),
+			bootstrapapi.BootstrapTokenExpirationKey:                  []byte(expiry),
+			bootstrapapi.BootstrapTokenUsagePrefix + "authentication": []byte("true"),
+			bootstrapapi.BootstrapTokenUsagePrefix + "signing":        []byte("true"),
+			bootstrapapi.BootstrapTokenExtraGroupsKey:                 []byte(nodeTokenGroup),
+			bootstrapapi.BootstrapTokenDescriptionKey:                 []byte("Aether: join of machine " + machineID),
 		},
 	}
 	if err := tenant.Create(ctx, secret); err != nil {

@@ -17,8 +17,8 @@ type LeasedMachine struct {
 	Host       string `json:"host"`
 	Address    string `json:"address"` // on the tenant's network, without prefix length
 	ProviderID string `json:"providerID"`
-	// FlushNeighbours is true when one of the addresses was used with another
-	// MAC before, so that hosts may remember the old one.
+	// FlushNeighbours is true when the hosts can be told to forget the MACs
+	// that the addresses may have had before: the site has an SSH door.
 	FlushNeighbours bool `json:"flushNeighbours,omitempty"`
 }
 
@@ -82,6 +82,11 @@ type LeaseProxyResult struct {
 	Generation int64  `json:"generation"`
 }
 
+// CompleteTenantInput is the tenant that was made.
+type CompleteTenantInput struct {
+	Tenant domain.Tenant `json:"tenant"`
+}
+
 // CompleteTenantResult is a tenant that is ready.
 type CompleteTenantResult struct {
 	KubeconfigSecret string `json:"kubeconfigSecret"`
@@ -92,6 +97,8 @@ type CompleteTenantResult struct {
 type FailedTenant struct {
 	Tenant    string `json:"tenant"`
 	Change    bool   `json:"change,omitempty"`
+	// Untouched tells that the run ended before it did anything.
+	Untouched bool   `json:"untouched,omitempty"`
 	Cancelled bool   `json:"cancelled,omitempty"`
 	Refused   bool   `json:"refused,omitempty"`
 	Message   string `json:"message"`
