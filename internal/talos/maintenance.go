@@ -1,6 +1,7 @@
 package talos
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,13 +40,9 @@ func NewMaintenance(opts MaintenanceOptions) *Maintenance {
 	if opts.Dial == nil {
 		opts.Dial = (&net.Dialer{}).DialContext
 	}
-	for setting, value := range map[*time.Duration]time.Duration{
-		&opts.Interval: 250 * time.Millisecond, &opts.CallTimeout: 10 * time.Second, &opts.Settle: 2 * time.Second,
-	} {
-		if *setting <= 0 {
-			*setting = value
-		}
-	}
+	opts.Interval = cmp.Or(opts.Interval, 250*time.Millisecond)
+	opts.CallTimeout = cmp.Or(opts.CallTimeout, 10*time.Second)
+	opts.Settle = cmp.Or(opts.Settle, 2*time.Second)
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"aether.internal/aether/lab/controlplane"
+	"aether.internal/aether/lab/faults"
 	"aether.internal/aether/lab/machine"
 )
 
@@ -33,6 +34,9 @@ func TestJoin(t *testing.T) {
 	t.Run("label and taint that a node may not set", func(t *testing.T) { testForbidden(t, w) })
 	t.Run("naive network and name", func(t *testing.T) { testNaive(t, w) })
 	t.Run("metal", func(t *testing.T) { testMetalJoin(t, w) })
+	t.Run("without time", func(t *testing.T) { testWithoutTime(t, w) })
+	t.Run("KubePrism", func(t *testing.T) { testKubePrism(t, w) })
+	t.Run("old kubelet", func(t *testing.T) { testOldKubelet(t, w) })
 }
 
 func testJoin(t *testing.T, w *world) {
@@ -189,7 +193,7 @@ func (w *world) wantRestart(t *testing.T, v *vm, name string) {
 			return err
 		}
 		if lease.Spec.RenewTime.Time.Before(before.Add(time.Second)) {
-			return fmt.Errorf("renewed at %s, console:\n%s", lease.Spec.RenewTime, v.console(t))
+			return fmt.Errorf("renewed at %s, console:\n%s", lease.Spec.RenewTime, v.lastWords(t))
 		}
 		return nil
 	})
@@ -200,7 +204,7 @@ func testBroken(t *testing.T, w *world) {
 	token := w.token(t)
 	cases := []struct {
 		name    string
-		break_  func(*testing.T, *vm) string
+		breaks  func(*testing.T, *vm) string
 		console string
 	}{
 		{"another CA", func(t *testing.T, v *vm) string {
@@ -215,7 +219,7 @@ func testBroken(t *testing.T, w *world) {
 		{"no token", func(t *testing.T, v *vm) string {
 			config := render(t, v.input(t, token))
 			return strings.Replace(config, "    token: "+token.Reveal()+"\n", "", 1)
-		}, `User \"system:anonymous\" cannot create resource`},
+		}, `User "system:anonymous" cannot create resource`},
 		{"unknown kubelet image", func(t *testing.T, v *vm) string {
 			in := v.input(t, token)
 			in.KubernetesVersion = "v1.35.99"
@@ -228,7 +232,7 @@ func testBroken(t *testing.T, w *world) {
 	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			v := w.vm(t, 10+i)
-			v.deliver(t, c.break_(t, v))
+			v.deliver(t, c.breaks(t, v))
 			v.waitConsole(t, c.console)
 			if strings.Contains(v.console(t), token.Secret()) {
 				t.Error("the console shows the token")
@@ -313,4 +317,44 @@ func testMetalJoin(t *testing.T, w *world) {
 	v.guest.Reset()
 	v.waitConsole(t, "install successful, rebooting")
 	v.waitNode(t, in.Hostname, func(*corev1.Node) error { return nil })
+}
+
+// testWithoutTime: no time server, no kubelet; it goes on when one answers.
+func testWithoutTime(t *testing.T, w *world) {
+	id, err := w.faults.Inject(faults.Fault{Kind: faults.Away, Place: "talos/worker-32/time"})
+	check(t, err)
+	v := w.vm(t, 32)
+	in := v.input(t, w.token(t))
+	v.deliver(t, render(t, in))
+	v.waitConsole(t, "time query error with server")
+	if strings.Contains(v.console(t), "service[kubelet]") {
+		t.Error("the kubelet was started before the clock was set")
+	}
+	w.faults.Clear(id)
+	v.waitNode(t, in.Hostname, func(*corev1.Node) error { return nil })
+}
+
+// testKubePrism: it works without a trust service, as the source says, and adds
+// nothing.
+func testKubePrism(t *testing.T, w *world) {
+	v := w.vm(t, 33)
+	in := v.input(t, w.token(t))
+	config := strings.Replace(render(t, in), "    features:\n", "    features:\n        kubePrism:\n            enabled: true\n            port: 7445\n", 1)
+	v.deliver(t, config)
+	v.waitNode(t, in.Hostname, func(*corev1.Node) error { return nil })
+	v.waitConsole(t, "KubePrism KAS loadbalancer is enabled on 127.0.0.1:7445")
+}
+
+// testOldKubelet: the API server does not look at the skew.
+func testOldKubelet(t *testing.T, w *world) {
+	v := w.vm(t, 34)
+	in := v.input(t, w.token(t))
+	in.KubernetesVersion = "v1.30.2"
+	v.deliver(t, render(t, in))
+	v.waitNode(t, in.Hostname, func(n *corev1.Node) error {
+		if n.Status.NodeInfo.KubeletVersion != "v1.30.2" {
+			return fmt.Errorf("kubelet %s", n.Status.NodeInfo.KubeletVersion)
+		}
+		return nil
+	})
 }

@@ -29,8 +29,12 @@ type kubeletService struct {
 	key   *ecdsa.PrivateKey // of the bootstrap, kept over restarts
 }
 
-// restartInterval is how long Talos waits before it starts a service again.
-const restartInterval = 5 * time.Second
+// restartInterval is how long Talos waits before it starts a service again. A
+// kubelet takes shortestRestart to come up, however fast the lab's clock is.
+const (
+	restartInterval = 5 * time.Second
+	shortestRestart = 500 * time.Millisecond
+)
 
 // runKubelet pulls the kubelet and keeps it running. A kubelet that ends is
 // started again for ever; one whose image cannot be had is not.
@@ -53,7 +57,7 @@ func (n *node) runKubelet(ctx context.Context) error {
 		}
 		n.console.kubelet(`E "command failed" err="failed to run Kubelet: %v"`, err)
 		n.console.talos("service[kubelet](Waiting): Error running Containerd(kubelet), going to restart forever: %v", err)
-		if err := pause(ctx, n.cfg.Clock.Scale(restartInterval)); err != nil {
+		if err := pause(ctx, max(n.cfg.Clock.Scale(restartInterval), shortestRestart)); err != nil {
 			return err
 		}
 	}

@@ -39,6 +39,13 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == container.Command {
 		os.Exit(container.Main(os.Args[2:]))
 	}
+	if !namespace.Inside() {
+		// There is no network to build with inside.
+		if err := upstream.Share(context.Background(), os.Stderr, upstream.Kubernetes); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	os.Exit(namespace.RunTests(m))
 }
 
@@ -314,11 +321,18 @@ func (v *vm) console(t *testing.T) string {
 	return strings.Join(all, "\n")
 }
 
+// lastWords is the end of the console.
+func (v *vm) lastWords(t *testing.T) string {
+	t.Helper()
+	text := v.console(t)
+	return text[max(0, len(text)-3000):]
+}
+
 func (v *vm) waitConsole(t *testing.T, text string) {
 	t.Helper()
 	eventually(t, 30*time.Second, "console of "+v.hardware.Name+" says "+text, func(context.Context) error {
 		if !strings.Contains(v.console(t), text) {
-			return fmt.Errorf("console:\n%s", v.console(t))
+			return fmt.Errorf("console:\n%s", v.lastWords(t))
 		}
 		return nil
 	})
@@ -330,7 +344,7 @@ func (v *vm) waitNode(t *testing.T, name string, ok func(*corev1.Node) error) *c
 	eventually(t, 40*time.Second, "node "+name, func(ctx context.Context) error {
 		var err error
 		if node, err = v.world.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{}); err != nil {
-			return fmt.Errorf("%w; console:\n%s", err, v.console(t))
+			return fmt.Errorf("%w; console:\n%s", err, v.lastWords(t))
 		}
 		return ok(node)
 	})
