@@ -144,7 +144,7 @@ func TestCloneResult(t *testing.T) {
 
 // TestCloneInFlight looks at a VM while it is made.
 func TestCloneInFlight(t *testing.T) {
-	l := start(t)
+	l := startAt(t, slow)
 	upid := l.upid(l.do("POST", "/nodes/pv1-1/qemu/101/clone", map[string]string{"newid": "1000", "name": "w1", "full": "1"}))
 	l.eventually("the configuration appears", func() bool { _, ok := l.find(1000); return ok })
 	v, _ := l.find(1000)
@@ -168,7 +168,7 @@ func TestCloneInFlight(t *testing.T) {
 }
 
 func TestCloneRaceForOneID(t *testing.T) {
-	l := start(t)
+	l := startAt(t, slow)
 	var wg sync.WaitGroup
 	exits := make([]string, 3)
 	for i := range exits {
@@ -209,12 +209,16 @@ func TestCloneAcrossNodes(t *testing.T) {
 // TestStorageLock runs more linked clones than fit into the time-out of the
 // storage's lock: 10 s at 1 s each.
 func TestStorageLock(t *testing.T) {
-	l := start(t)
+	l := startAt(t, slow)
 	const clones = 16
 	upids := make([]string, clones)
+	var wg sync.WaitGroup
 	for i := range upids {
-		upids[i] = l.upid(l.do("POST", "/nodes/pv1-1/qemu/101/clone", map[string]string{"newid": strconv.Itoa(1000 + i)}))
+		wg.Go(func() {
+			upids[i] = l.upid(l.do("POST", "/nodes/pv1-1/qemu/101/clone", map[string]string{"newid": strconv.Itoa(1000 + i)}))
+		})
 	}
+	wg.Wait()
 	ok, late := 0, 0
 	for i, upid := range upids {
 		switch exit := l.wait(upid); exit {
@@ -238,7 +242,7 @@ func TestStorageLock(t *testing.T) {
 }
 
 func TestRunningSourceIsLocked(t *testing.T) {
-	l := start(t, withExtras)
+	l := startAt(t, slow, withExtras)
 	l.ok("POST", "/nodes/pv1-1/qemu/500/status/start", nil)
 	first := l.upid(l.do("POST", "/nodes/pv1-1/qemu/500/clone", map[string]string{"newid": "1000"}))
 	second := l.upid(l.do("POST", "/nodes/pv1-1/qemu/500/clone", map[string]string{"newid": "1001"}))
@@ -291,7 +295,7 @@ func TestFailedClone(t *testing.T) {
 }
 
 func TestTaskInterrupted(t *testing.T) {
-	l := start(t)
+	l := startAt(t, slow)
 	upid := l.upid(l.do("POST", "/nodes/pv1-1/qemu/101/clone", map[string]string{"newid": "1000", "full": "1"}))
 	if row := l.list("/nodes/pv1-1/tasks?source=active"); len(row) != 1 || row[0]["status"] != "RUNNING" {
 		t.Errorf("active tasks: %v", row)

@@ -25,8 +25,12 @@ import (
 	"aether.internal/aether/lab/proxmox/blank"
 )
 
-// speed makes a clone take 20 ms and a lock time-out 100 ms.
-const speed = 100
+// speed makes a clone take 20 ms and a lock time-out 100 ms. Tests that must
+// look at something while it lasts run slow.
+const (
+	speed = 100
+	slow  = 15
+)
 
 // lab is a homelab cluster on the loopback.
 type lab struct {
@@ -82,6 +86,11 @@ func (g *guests) get(vmid int) *blank.Guest {
 
 // start starts a cluster; tune may change its configuration.
 func start(t *testing.T, tune ...func(*proxmox.Config)) *lab {
+	t.Helper()
+	return startAt(t, speed, tune...)
+}
+
+func startAt(t *testing.T, speed float64, tune ...func(*proxmox.Config)) *lab {
 	t.Helper()
 	clock, err := latency.NewClock(speed)
 	if err != nil {

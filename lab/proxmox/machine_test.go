@@ -114,7 +114,7 @@ func (s stubborn) PowerOn(h machine.Hardware) (machine.Guest, error) {
 }
 
 func TestShutdownOfADeafGuest(t *testing.T) {
-	l := start(t, withMachine, func(c *proxmox.Config) {
+	l := startAt(t, slow, withMachine, func(c *proxmox.Config) {
 		g, _ := c.Hypervisor.(*guests)
 		c.Hypervisor = stubborn{g}
 	})
@@ -190,7 +190,7 @@ func TestDestroyRefusals(t *testing.T) {
 
 // TestDestroyKeepsTheID looks at the VMID while a destroy runs.
 func TestDestroyKeepsTheID(t *testing.T) {
-	l := start(t, withMachine)
+	l := startAt(t, slow, withMachine)
 	upid := l.upid(l.do("DELETE", vm1000, nil))
 	if a := l.do("GET", "/cluster/nextid", map[string]string{"vmid": "1000"}); a.errors["vmid"] == "" {
 		t.Error("the ID is free before the VM is gone")
@@ -218,7 +218,7 @@ func TestFailedDestroyKeepsTheVM(t *testing.T) {
 }
 
 func TestHA(t *testing.T) {
-	l := start(t, withMachine)
+	l := startAt(t, slow, withMachine)
 	ha := func(verb, path string, form map[string]string) string {
 		return l.as(l.root, "pv1-1", verb, "/cluster/ha/resources"+path, form).status
 	}
@@ -348,7 +348,7 @@ func TestSnapshots(t *testing.T) {
 }
 
 func TestAgent(t *testing.T) {
-	l := start(t, withMachine)
+	l := startAt(t, slow, withMachine)
 	ask := func(want string) {
 		t.Helper()
 		if a := l.do("GET", vm1000+"/agent/get-osinfo", nil); a.status != want {

@@ -64,45 +64,46 @@ func kindOfOption(key string) optionKind {
 	return otherOption
 }
 
+// privilege is what a kind of option needs, where one privilege decides.
+func (k optionKind) privilege() string {
+	switch k {
+	case cpuOption:
+		return "VM.Config.CPU"
+	case memoryOption:
+		return "VM.Config.Memory"
+	case networkOption:
+		return "VM.Config.Network"
+	case hardwareOption, usbOrSerialOption:
+		return "VM.Config.HWType"
+	case generalOption:
+		return "VM.Config.Options"
+	case diskOption, driveOption:
+		return "VM.Config.Disk"
+	case powerOption:
+		return "VM.PowerMgmt"
+	default:
+		return ""
+	}
+}
+
 // checkOption tests the privilege for one key; value is "" for a deletion.
 func (c *Cluster) checkOption(r *call, vmid int, key, value string) error {
 	path := fmt.Sprintf("/vms/%d", vmid)
-	need := ""
-	switch kindOfOption(key) {
-	case cpuOption:
-		need = "VM.Config.CPU"
-	case memoryOption:
-		need = "VM.Config.Memory"
-	case networkOption:
-		need = "VM.Config.Network"
-	case hardwareOption:
-		need = "VM.Config.HWType"
-	case generalOption:
-		need = "VM.Config.Options"
-	case diskOption:
-		need = "VM.Config.Disk"
-	case powerOption:
-		need = "VM.PowerMgmt"
-	case cloudInitOption:
-		return c.access.CheckAny(r.id, path, "VM.Config.Cloudinit", "VM.Config.Network")
-	case driveOption:
-		need = "VM.Config.Disk"
-		if strings.Contains(value, "media=cdrom") {
-			need = "VM.Config.CDROM"
-		}
-	case usbOrSerialOption:
-		if value == "socket" || value == "" || value == "spice" {
-			need = "VM.Config.HWType"
-			break
-		}
-		fallthrough
-	case otherOption:
+	kind := kindOfOption(key)
+	passedThrough := kind == usbOrSerialOption && !slices.Contains([]string{"", "socket", "spice"}, value)
+	switch {
+	case kind == otherOption, passedThrough:
 		if r.id.IsRoot() {
 			return nil
 		}
 		return fail("only root can set '%s' config", key)
+	case kind == cloudInitOption:
+		return c.access.CheckAny(r.id, path, "VM.Config.Cloudinit", "VM.Config.Network")
+	case kind == driveOption && strings.Contains(value, "media=cdrom"):
+		return c.access.Check(r.id, path, "VM.Config.CDROM")
+	default:
+		return c.access.Check(r.id, path, kind.privilege())
 	}
-	return c.access.Check(r.id, path, need)
 }
 
 // checkBridge tests the right to use a NIC's bridge.

@@ -167,15 +167,20 @@ func (s *Store) Evaluate(id Identity, e schema.Expression, params map[string]str
 	case "perm-modify":
 		return s.Check(id, fill(e[1], params), "Permissions.Modify")
 	case "userid-param":
-		if len(e) > 1 && e[1] == "self" && params["userid"] == id.User {
-			return nil
-		}
-		return s.Check(id, "/access/realm/"+params["userid"], "Realm.AllocateUser")
+		return s.evaluateUser(id, e, params["userid"])
 	case "userid-group":
 		return s.CheckAny(id, "/access/groups", texts(e[1])...)
 	default:
 		return &Denied{}
 	}
+}
+
+func (s *Store) evaluateUser(id Identity, e schema.Expression, user string) error {
+	if len(e) > 1 && e[1] == "self" && user == id.User {
+		return nil
+	}
+	_, realm, _ := strings.Cut(user, "@")
+	return s.Check(id, "/access/realm/"+realm, "Realm.AllocateUser")
 }
 
 func (s *Store) evaluatePerm(id Identity, e schema.Expression, params map[string]string) error {

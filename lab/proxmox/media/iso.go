@@ -99,11 +99,23 @@ func (m *memory) Close() error { return nil }
 // Stat implements fs.File.
 func (m *memory) Stat() (fs.FileInfo, error) { return info{m.size}, nil }
 
+// info is the fs.FileInfo of an image, of which only the size matters.
 type info struct{ size int64 }
 
-func (i info) Name() string     { return "image" }
-func (i info) Size() int64      { return i.size }
-func (info) Mode() fs.FileMode  { return 0o444 }
+// Name implements fs.FileInfo.
+func (i info) Name() string { return "image" }
+
+// Size implements fs.FileInfo.
+func (i info) Size() int64 { return i.size }
+
+// Mode implements fs.FileInfo.
+func (info) Mode() fs.FileMode { return 0o444 }
+
+// ModTime implements fs.FileInfo.
 func (info) ModTime() time.Time { return time.Time{} }
-func (info) IsDir() bool        { return false }
-func (info) Sys() any           { return nil }
+
+// IsDir implements fs.FileInfo.
+func (info) IsDir() bool { return false }
+
+// Sys implements fs.FileInfo.
+func (info) Sys() any { return nil }

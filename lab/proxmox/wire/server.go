@@ -109,6 +109,7 @@ type peeked struct {
 	r *bufio.Reader
 }
 
+// Read implements io.Reader.
 func (p peeked) Read(b []byte) (int, error) { return p.r.Read(b) }
 
 const tlsHandshakeRecord = 0x16
