@@ -180,8 +180,8 @@ func (k *Kubelet) dispatch(ctx context.Context, pod *corev1.Pod) {
 		w.update(pod)
 		return
 	}
-	if finished(pod) && pod.DeletionTimestamp == nil {
-		return // ended before this kubelet began
+	if ctx.Err() != nil || finished(pod) && pod.DeletionTimestamp == nil {
+		return // going down, or ended before this kubelet began
 	}
 	w = newWorker(k, pod)
 	k.workers[pod.UID] = w

@@ -77,7 +77,7 @@ func (p *probing) pace() {
 func (p *probing) startup(ctx context.Context) bool {
 	return p.repeat(ctx, func(ok bool, failures int) bool {
 		if !ok && failures >= p.threshold {
-			p.restart("failed startup probe")
+			p.restart(ctx, "failed startup probe")
 			return true
 		}
 		return ok
@@ -106,7 +106,7 @@ func (p *probing) liveness(ctx context.Context) {
 		if ok || failures < p.threshold {
 			return false
 		}
-		p.restart("failed liveness probe")
+		p.restart(ctx, "failed liveness probe")
 		return true
 	})
 }
@@ -148,13 +148,15 @@ func (p *probing) repeat(ctx context.Context, done func(ok bool, failures int) b
 }
 
 // restart kills the container; the restart policy does the rest.
-func (p *probing) restart(why string) {
+func (p *probing) restart(ctx context.Context, why string) {
 	p.u.w.event(p.u, corev1.EventTypeNormal, "Killing", fmt.Sprintf("Container %s %s, will be restarted", p.u.spec.Name, why))
 	grace := p.u.w.grace(p.pod)
 	if p.probe.TerminationGracePeriodSeconds != nil {
 		grace = time.Duration(*p.probe.TerminationGracePeriodSeconds) * time.Second
 	}
-	p.u.w.k.running.Go(func() { p.u.stop(context.Background(), p.pod, grace) })
+	// The probe's own context ends with the container that is being stopped.
+	stopping := context.WithoutCancel(ctx)
+	p.u.w.k.running.Go(func() { p.u.stop(stopping, p.pod, grace) })
 }
 
 func (p *probing) once(ctx context.Context) error {

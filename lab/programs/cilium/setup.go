@@ -17,11 +17,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Times of cilium-dbg build-config.
+// Times of cilium-dbg build-config. In a fast lab the first two are shorter, but
+// never so short that a busy machine fails what would have worked.
 const (
-	configRetry   = 5 * time.Second
-	configTimeout = time.Minute
-	configRequest = 10 * time.Second
+	configRetry     = 5 * time.Second
+	configTimeout   = time.Minute
+	configRequest   = 10 * time.Second
+	shortestRetry   = 500 * time.Millisecond
+	shortestTimeout = 10 * time.Second
 )
 
 // configMapDir is where the agent finds what build-config wrote.
@@ -42,7 +45,12 @@ func Debug(ctx context.Context, args []string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, configTimeout)
+	lab, err := clock()
+	if err != nil {
+		return err
+	}
+	retry, timeout := max(lab.Scale(configRetry), shortestRetry), max(lab.Scale(configTimeout), shortestTimeout)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
 		err := buildConfig(ctx, api, *dest)
@@ -50,9 +58,9 @@ func Debug(ctx context.Context, args []string, log *slog.Logger) error {
 			log.Info("configuration written", "dest", *dest)
 			return nil
 		}
-		log.Error("unable to build configuration, will retry", "error", err, "retry", configRetry)
-		if pause(ctx, configRetry) != nil {
-			return fmt.Errorf("failed to build configuration within %s: %w", configTimeout, err)
+		log.Error("unable to build configuration, will retry", "error", err, "retry", retry)
+		if pause(ctx, retry) != nil {
+			return fmt.Errorf("failed to build configuration within %s: %w", timeout, err)
 		}
 	}
 }
