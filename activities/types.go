@@ -82,11 +82,6 @@ type LeaseProxyResult struct {
 	Generation int64  `json:"generation"`
 }
 
-// CompleteTenantInput is the tenant that was made.
-type CompleteTenantInput struct {
-	Tenant domain.Tenant `json:"tenant"`
-}
-
 // CompleteTenantResult is a tenant that is ready.
 type CompleteTenantResult struct {
 	KubeconfigSecret string `json:"kubeconfigSecret"`
@@ -97,8 +92,6 @@ type CompleteTenantResult struct {
 type FailedTenant struct {
 	Tenant    string `json:"tenant"`
 	Change    bool   `json:"change,omitempty"`
-	// Untouched tells that the run ended before it did anything.
-	Untouched bool   `json:"untouched,omitempty"`
 	Cancelled bool   `json:"cancelled,omitempty"`
 	Refused   bool   `json:"refused,omitempty"`
 	Message   string `json:"message"`

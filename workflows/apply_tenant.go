@@ -75,7 +75,7 @@ func (a *applyTenant) run(ctx workflow.Context) (*ApplyTenantResult, error) {
 	}
 	var done activities.CompleteTenantResult
 	err = a.progress.step(ctx, "complete", "the management API server", func(ctx workflow.Context) error {
-		return workflow.ExecuteActivity(quickCall(ctx, "Record that the tenant is ready"), tenants.CompleteTenant, activities.CompleteTenantInput{Tenant: planned.Tenant}).Get(ctx, &done)
+		return workflow.ExecuteActivity(quickCall(ctx, "Record that the tenant is ready"), tenants.CompleteTenant, a.ref).Get(ctx, &done)
 	})
 	if err != nil {
 		return nil, err

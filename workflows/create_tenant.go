@@ -186,7 +186,7 @@ func applyPools(ctx workflow.Context, p *progress, ref activities.TenantRef) err
 func (c *createTenant) finish(ctx workflow.Context) (*CreateTenantResult, error) {
 	var done activities.CompleteTenantResult
 	err := c.progress.step(ctx, "complete", "the management API server", func(ctx workflow.Context) error {
-		return workflow.ExecuteActivity(quickCall(ctx, "Record that the tenant is ready"), tenants.CompleteTenant, activities.CompleteTenantInput{Tenant: c.tenant}).Get(ctx, &done)
+		return workflow.ExecuteActivity(quickCall(ctx, "Record that the tenant is ready"), tenants.CompleteTenant, c.ref).Get(ctx, &done)
 	})
 	if err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func (c *createTenant) undo(ctx workflow.Context, cause error) error {
 		}
 	}
 	if !cancelled || !c.written.Created {
-		report := activities.FailedTenant{Tenant: c.tenant.Name, Untouched: !c.touched, Cancelled: cancelled, Refused: activities.IsRefused(cause), Message: Reason(cause)}
+		report := activities.FailedTenant{Tenant: c.tenant.Name, Cancelled: cancelled, Refused: activities.IsRefused(cause), Message: Reason(cause)}
 		err := workflow.ExecuteActivity(untilDone(dctx, "Record the reason on the AetherCluster"), tenants.ReportFailedTenant, report).Get(dctx, nil)
 		if err != nil {
 			return fmt.Errorf("record %q: %w", Reason(cause), err)
