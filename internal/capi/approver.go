@@ -76,6 +76,7 @@ func (a *approver) watch(tenant, digest string, kubeconfig []byte) error {
 			return nil
 		}
 		old.stop()
+		delete(a.tenants, tenant)
 	}
 	config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 	if err != nil {
@@ -170,12 +171,23 @@ func (a *approver) approve(ctx context.Context, tenant string, clientset kuberne
 	return nil
 }
 
+const (
+	nodeUserPrefix = "system:node:"
+	nodeGroup      = "system:nodes"
+)
+
 // mayServe returns nil when the request asks for exactly what a claimed worker
 // may serve as: its own Node's identity, name and leased addresses.
 func mayServe(request *certificatesv1.CertificateSigningRequest, machines []v1alpha1.AetherVM) error {
-	node, ok := strings.CutPrefix(request.Spec.Username, "system:node:")
-	if !ok {
-		return fmt.Errorf("requester %q is not a node", request.Spec.Username)
+	if request.Spec.SignerName != certificatesv1.KubeletServingSignerName {
+		return fmt.Errorf("signer %q is not the one for serving certificates", request.Spec.SignerName)
+	}
+	node, ok := strings.CutPrefix(request.Spec.Username, nodeUserPrefix)
+	if !ok || !slices.Contains(request.Spec.Groups, nodeGroup) {
+		return fmt.Errorf("requester %q of groups %q is not a node", request.Spec.Username, request.Spec.Groups)
+	}
+	if err := onlyServes(request.Spec.Usages); err != nil {
+		return err
 	}
 	i := slices.IndexFunc(machines, func(vm v1alpha1.AetherVM) bool {
 		return vm.Spec.Role == v1alpha1.RoleWorker && vm.Spec.VMName == node && vm.Spec.ClaimRef.Name != ""
@@ -191,7 +203,10 @@ func mayServe(request *certificatesv1.CertificateSigningRequest, machines []v1al
 	if err != nil {
 		return fmt.Errorf("the request cannot be read: %w", err)
 	}
-	if csr.Subject.CommonName != request.Spec.Username || !slices.Equal(csr.Subject.Organization, []string{"system:nodes"}) {
+	if err := csr.CheckSignature(); err != nil {
+		return fmt.Errorf("the request is not signed with its own key: %w", err)
+	}
+	if csr.Subject.CommonName != request.Spec.Username || !slices.Equal(csr.Subject.Organization, []string{nodeGroup}) {
 		return fmt.Errorf("subject %s is not that of node %s", csr.Subject, node)
 	}
 	if len(csr.EmailAddresses) > 0 || len(csr.URIs) > 0 {
@@ -203,6 +218,20 @@ func mayServe(request *certificatesv1.CertificateSigningRequest, machines []v1al
 		}
 	}
 	return ownAddresses(csr, &machines[i])
+}
+
+// onlyServes makes sure that the certificate cannot be used as a client's.
+func onlyServes(usages []certificatesv1.KeyUsage) error {
+	allowed := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageKeyEncipherment, certificatesv1.UsageServerAuth}
+	for _, usage := range usages {
+		if !slices.Contains(allowed, usage) {
+			return fmt.Errorf("usage %q is not one of a server", usage)
+		}
+	}
+	if !slices.Contains(usages, certificatesv1.UsageServerAuth) {
+		return fmt.Errorf("the request is not for a server: usages are %q", usages)
+	}
+	return nil
 }
 
 func ownAddresses(csr *x509.CertificateRequest, vm *v1alpha1.AetherVM) error {

@@ -27,7 +27,6 @@ import (
 // ApplyTenant, and a deleted one, or a deleted Cluster, into DeleteTenant.
 type clusterReconciler struct {
 	client    client.Client
-	reader    client.Reader
 	processes Processes
 	events    events.EventRecorder
 }
@@ -59,6 +58,9 @@ func (r *clusterReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 	if isManagedByOthers(tenant) || paused(cluster, tenant) {
 		return ctrl.Result{}, nil
 	}
+	if problem := misplaced(tenant, cluster); problem != "" {
+		return ctrl.Result{}, r.refuse(ctx, tenant, problem)
+	}
 	if !tenant.DeletionTimestamp.IsZero() || (cluster != nil && !cluster.DeletionTimestamp.IsZero()) {
 		return r.delete(ctx, tenant)
 	}
@@ -70,6 +72,33 @@ func (r *clusterReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 		return ctrl.Result{}, r.client.Update(ctx, tenant)
 	}
 	return r.apply(ctx, tenant)
+}
+
+// misplaced says why an AetherCluster is no tenant. Its names are those of
+// everything beneath it, so one of a tenant's name in another namespace would
+// otherwise be taken for the tenant, and its deletion for the tenant's.
+func misplaced(tenant *v1alpha1.AetherCluster, cluster *clusterv1.Cluster) string {
+	var p domain.Problems
+	if wanted := domain.TenantNamespace(tenant.Name); tenant.Namespace != wanted {
+		p.Add("metadata.namespace", domain.Shown(tenant.Namespace), wanted, "each tenant has a namespace of its own: make the object there")
+	}
+	if cluster != nil && cluster.Name != tenant.Name {
+		p.Add("metadata.name", domain.Shown(tenant.Name), cluster.Name+", the name of its Cluster", "a tenant's Cluster and AetherCluster have one name")
+	}
+	return p.Error()
+}
+
+// refuse says on the object why nothing is done about it. It has no finalizer
+// of ours, since nothing is made for it.
+func (r *clusterReconciler) refuse(ctx context.Context, tenant *v1alpha1.AetherCluster, problem string) error {
+	patch := client.MergeFrom(tenant.DeepCopy())
+	changed := meta.SetStatusCondition(&tenant.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ReadyCondition, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonRefused, Message: problem, ObservedGeneration: tenant.Generation,
+	})
+	if !changed {
+		return nil
+	}
+	return client.IgnoreNotFound(r.client.Status().Patch(ctx, tenant, patch))
 }
 
 // owner returns the Cluster the AetherCluster belongs to: the owner core has
@@ -100,8 +129,13 @@ func settled(tenant *v1alpha1.AetherCluster) bool {
 	if ready.Status == metav1.ConditionTrue {
 		return true
 	}
-	failed := ready.Reason == v1alpha1.ReasonRefused || ready.Reason == v1alpha1.ReasonFailed || ready.Reason == v1alpha1.ReasonCancelled
-	return failed && tenant.Annotations[domain.RetryAnnotation] == tenant.Annotations[retriedAnnotation]
+	return failedFor(ready) && tenant.Annotations[domain.RetryAnnotation] == tenant.Annotations[retriedAnnotation]
+}
+
+// failedFor tells whether a condition gives the reason for which a run ended.
+func failedFor(ready *metav1.Condition) bool {
+	return ready != nil && ready.Status == metav1.ConditionFalse &&
+		(ready.Reason == v1alpha1.ReasonRefused || ready.Reason == v1alpha1.ReasonFailed || ready.Reason == v1alpha1.ReasonCancelled)
 }
 
 // retriedAnnotation holds the value of the retry annotation that was acted on.
@@ -115,9 +149,21 @@ func (r *clusterReconciler) apply(ctx context.Context, tenant *v1alpha1.AetherCl
 	if p := tenant.Status.Initialization.Provisioned; p != nil && *p {
 		kind = "ApplyTenant"
 	}
+	id := workflows.TenantWorkflowID(tenant.Name)
+	if !failedFor(meta.FindStatusCondition(tenant.Status.Conditions, v1alpha1.ReadyCondition)) {
+		// A run that ended without a word on the object is not a wish that was
+		// changed since.
+		last, found, err := r.processes.Latest(ctx, id)
+		if err != nil {
+			return ctrl.Result{}, err
+		}
+		if found && !last.Open() && resting(last, kind) {
+			return after(lookAgain), nil
+		}
+	}
 	document := domain.Tenant{Name: tenant.Name, Spec: tenant.Spec}.Document()
 	run, err := r.processes.Start(ctx, temporalclient.Request{
-		ID: workflows.TenantWorkflowID(tenant.Name), Type: kind, Input: document,
+		ID: id, Type: kind, Input: document,
 		Tenant: tenant.Name, Summary: kind + " " + tenant.Name,
 	})
 	var running *temporalclient.RunningError

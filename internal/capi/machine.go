@@ -2,6 +2,7 @@ package capi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -90,6 +91,9 @@ func (r *machineReconciler) Reconcile(ctx context.Context, request ctrl.Request)
 	if reason := notYet(cluster, machine); reason != "" {
 		return ctrl.Result{}, r.waiting(ctx, object, reason)
 	}
+	if wanted := domain.TenantNamespace(cluster.Name); object.Namespace != wanted {
+		return ctrl.Result{}, r.waiting(ctx, object, fmt.Sprintf("nothing is made for it: it is in namespace %s, machines of tenant %s are in %s", object.Namespace, cluster.Name, wanted))
+	}
 	return r.join(ctx, object, cluster)
 }
 
@@ -150,9 +154,7 @@ func (r *machineReconciler) waiting(ctx context.Context, object *v1alpha1.Aether
 // failedForGood tells whether a join ended with a reason. The machine is then
 // replaced, by a health check or by a person who deletes the Machine.
 func failedForGood(object *v1alpha1.AetherMachine) bool {
-	ready := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ReadyCondition)
-	return ready != nil && ready.Status == metav1.ConditionFalse &&
-		(ready.Reason == v1alpha1.ReasonFailed || ready.Reason == v1alpha1.ReasonCancelled || ready.Reason == v1alpha1.ReasonRefused)
+	return failedFor(meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ReadyCondition))
 }
 
 // join has JoinWorker run for the machine's VM until it is usable.
@@ -161,6 +163,11 @@ func (r *machineReconciler) join(ctx context.Context, object *v1alpha1.AetherMac
 		return ctrl.Result{}, nil
 	}
 	vm, err := r.claim(ctx, object, cluster.Name)
+	var problems domain.Problems
+	if errors.As(err, &problems) {
+		// The site may get what is missing: this is not the machine's end.
+		return after(lookAgain), r.waiting(ctx, object, problems.Error())
+	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}

@@ -6,11 +6,16 @@ import (
 	"log/slog"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	controlplanev1 "aether.internal/aether/api/controlplane/v1alpha1"
@@ -59,9 +64,17 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	ofTenants, err := labels.NewRequirement(domain.TenantLabel, selection.Exists, nil)
+	if err != nil {
+		return fmt.Errorf("select the tenants' Secrets: %w", err)
+	}
 	ctrl.SetLogger(logr.FromSlogHandler(o.Log.Handler()))
 	manager, err := ctrl.NewManager(o.RestConfig, ctrl.Options{
-		Scheme:                  scheme,
+		Scheme: scheme,
+		// Of all Secrets only tenants' are looked at, so only those are held.
+		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
+			&corev1.Secret{}: {Label: labels.NewSelector().Add(*ofTenants)},
+		}},
 		Metrics:                 metricsserver.Options{BindAddress: o.MetricsAddress},
 		HealthProbeBindAddress:  o.HealthAddress,
 		LeaderElection:          o.LeaderElection,
@@ -74,7 +87,7 @@ func Run(ctx context.Context, o Options) error {
 	recorder := manager.GetEventRecorder("aether")
 	approver := newApprover(manager.GetClient(), o.Log)
 	for _, setup := range []func(ctrl.Manager) error{
-		(&clusterReconciler{client: manager.GetClient(), reader: manager.GetAPIReader(), processes: o.Processes, events: recorder}).setup,
+		(&clusterReconciler{client: manager.GetClient(), processes: o.Processes, events: recorder}).setup,
 		(&machineReconciler{client: manager.GetClient(), reader: manager.GetAPIReader(), processes: o.Processes, site: o.Site, events: recorder}).setup,
 		(&templateReconciler{client: manager.GetClient(), site: o.Site}).setup,
 		(&tenantWatcher{client: manager.GetClient(), approver: approver}).setup,

@@ -1,8 +1,6 @@
 package capi
 
 import (
-	"fmt"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"aether.internal/aether/api/v1alpha1"
@@ -13,13 +11,17 @@ import (
 // newVM writes down the virtual machine that a machine needs, with a fresh
 // machine ID. VMID and addresses are leased later.
 func newVM(s *site.Site, object *v1alpha1.AetherMachine, tenant string) (*v1alpha1.AetherVM, error) {
+	var problems domain.Problems
 	class, ok := domain.Class(s, object.Spec.Class)
 	if !ok {
-		return nil, fmt.Errorf("spec.class: found %q; allowed: a machine class of the site; correct the pool", object.Spec.Class)
+		problems.Add("spec.class", domain.Shown(object.Spec.Class), "a machine class of the site", "correct the pool, or put the class into the site")
 	}
 	cluster, ok := clusterOfHost(s, object.Spec.Host)
 	if !ok {
-		return nil, fmt.Errorf("spec.host: found %q; allowed: a host of the site; correct the pool", object.Spec.Host)
+		problems.Add("spec.host", domain.Shown(object.Spec.Host), "a host of the site", "correct the pool, or put the host into the site")
+	}
+	if err := problems.Err(); err != nil {
+		return nil, err
 	}
 	id := domain.NewMachineID()
 	vm := &v1alpha1.AetherVM{

@@ -3,14 +3,17 @@ package domain
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"reflect"
 
 	"aether.internal/aether/api/v1alpha1"
 )
 
 // TenantDocument is an AetherCluster as a person writes it: the input of
-// CreateTenant and ApplyTenant. Unknown fields are refused by ParseTenant; a
-// status, if there is one, is ignored.
+// CreateTenant and ApplyTenant. ParseTenant refuses unknown fields, but for what
+// an API server adds: the output of `aether tenant get -o yaml` is a document.
 type TenantDocument struct {
 	APIVersion string                     `json:"apiVersion,omitempty"`
 	Kind       string                     `json:"kind,omitempty"`
@@ -59,13 +62,46 @@ func (d TenantDocument) Tenant() (Tenant, error) {
 	return Tenant{Name: d.Metadata.Name, Spec: d.Spec}, p.Err()
 }
 
-// ParseTenant decodes one AetherCluster from JSON and refuses unknown fields.
+// ParseTenant decodes one AetherCluster from JSON. It refuses unknown fields and
+// values of the wrong kind with Problems, one for each.
 func ParseTenant(data []byte) (Tenant, error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
+	decoder.UseNumber()
+	var content map[string]any
+	if err := decoder.Decode(&content); err != nil {
+		return Tenant{}, fmt.Errorf("tenant document: found something that is no mapping; allowed: one %s; see examples/tenant.yaml: %w", AetherClusterKind, err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return Tenant{}, fmt.Errorf("tenant document: found more behind its end; allowed: one %s", AetherClusterKind)
+	}
+	withoutServerFields(content)
+	var check strict
+	check.walk("", content, reflect.TypeFor[TenantDocument]())
+	if err := check.problems.Err(); err != nil {
+		return Tenant{}, err
+	}
+	rest, err := json.Marshal(content)
+	if err != nil {
+		return Tenant{}, fmt.Errorf("tenant document: %w", err)
+	}
 	var d TenantDocument
-	if err := decoder.Decode(&d); err != nil {
+	if err := json.Unmarshal(rest, &d); err != nil {
 		return Tenant{}, fmt.Errorf("tenant document: %w", err)
 	}
 	return d.Tenant()
+}
+
+// withoutServerFields removes what an API server adds to an object.
+func withoutServerFields(content map[string]any) {
+	delete(content, "status")
+	metadata, ok := content["metadata"].(map[string]any)
+	if !ok {
+		return
+	}
+	for _, name := range []string{
+		"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
+		"managedFields", "ownerReferences", "finalizers", "selfLink",
+	} {
+		delete(metadata, name)
+	}
 }

@@ -38,6 +38,9 @@ func (t Tenant) validatePool(s *site.Site, i int, pool v1alpha1.Pool, p *Problem
 	validateSizes(at, pool, p)
 	known := workerHosts(s)
 	for j, host := range pool.Hosts {
+		if slices.Contains(pool.Hosts[:j], host) {
+			p.Add(fmt.Sprintf("%s.hosts[%d]", at, j), Shown(host), "each host once", "remove one of them")
+		}
 		if !slices.Contains(known, host) {
 			p.Add(fmt.Sprintf("%s.hosts[%d]", at, j), Shown(host), "a Proxmox host with a worker template: "+strings.Join(known, ", "), "names are as in the Proxmox cluster, without a domain")
 		}

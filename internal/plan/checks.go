@@ -127,7 +127,10 @@ func (c *checker) bridges() {
 			}
 			seen[check] = true
 			i := slices.IndexFunc(host.Bridges, func(b Bridge) bool { return b.Name == card.Bridge })
+			network, known := c.site.Network(card.Network)
 			switch {
+			case known && !network.On(vm.Host):
+				c.fail(check, "network "+card.Network+" is not on this host", "a host that carries it", "add the host to hosts of the network in the site, or take it out of the pool's hosts")
 			case i < 0:
 				c.fail(check, "no such bridge", "the bridge of network "+card.Network, "make the bridge on the host, or correct the site")
 			case card.VLAN != 0 && !host.Bridges[i].VLANAware:
@@ -207,12 +210,14 @@ func (c *checker) disks() {
 	for _, name := range c.used() {
 		host, _ := c.host(name)
 		var needed int64
+		told := map[string]bool{}
 		for _, vm := range c.plan.VMs {
 			if vm.Host != name {
 				continue
 			}
 			needed += int64(vm.DiskGiB)
-			if vm.Role == "worker" && host.TemplateDiskGiB > int64(vm.DiskGiB) {
+			if vm.Role == "worker" && host.TemplateDiskGiB > int64(vm.DiskGiB) && !told[vm.Pool] {
+				told[vm.Pool] = true
 				c.fail("disk of pool "+vm.Pool+" on "+name, fmt.Sprintf("%d GiB", vm.DiskGiB), fmt.Sprintf("at least the template's %d GiB", host.TemplateDiskGiB), "choose a class with a larger disk: a disk is never shrunk")
 			}
 		}

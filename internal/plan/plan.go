@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -96,25 +97,30 @@ func (p Plan) ProxyHost() string {
 func Make(s *site.Site, tenant domain.Tenant, observed Observed) Plan {
 	v := s.Spec.Versions
 	p := Plan{
-		Tenant:   tenant.Name,
+		Tenant: tenant.Name, VMs: []VM{}, Shares: []Share{},
 		Versions: Versions{Kubernetes: tenant.Spec.Version, Talos: v.Talos, Cilium: v.Cilium, CoreDNS: v.CoreDNS, Konnectivity: v.Konnectivity},
 	}
 	room := newRoom(observed)
-	if vm, ok := planProxy(s, tenant, observed, room); ok {
-		p.VMs = append(p.VMs, vm)
-	}
 	for _, pool := range tenant.Spec.Pools {
 		shares := Shares(pool)
 		p.Shares = append(p.Shares, shares...)
 		for _, share := range shares {
-			p.VMs = append(p.VMs, planWorkers(s, tenant, pool.Class, share, observed)...)
+			vms := planWorkers(s, tenant, pool.Class, share, observed)
+			p.VMs = append(p.VMs, vms...)
+			room.take(share.Host, vms)
+		}
+	}
+	// Workers must go where their pools say; the proxy goes where room is left.
+	if !observed.ExistingProxy {
+		if vm, ok := planProxy(s, tenant, observed, room); ok {
+			p.VMs = slices.Insert(p.VMs, 0, vm)
 		}
 	}
 	p.Checks = checks(s, tenant, observed, p)
 	return p
 }
 
-// planProxy puts the proxy on the host with the most free memory; of equals,
+// planProxy puts the proxy on the host with the most memory left; of equals,
 // the first by name.
 func planProxy(s *site.Site, tenant domain.Tenant, observed Observed, room *room) (VM, bool) {
 	host, ok := room.most()
@@ -193,25 +199,36 @@ func nic(s *site.Site, network string, use purpose) NIC {
 	return NIC{Network: network}
 }
 
-// room is what is left on the hosts that answer.
-type room struct{ hosts []Host }
+// room is the memory left on the hosts that answer.
+type room struct{ memoryMiB map[string]int64 }
 
 func newRoom(observed Observed) *room {
-	r := &room{}
+	r := &room{memoryMiB: map[string]int64{}}
 	for _, host := range observed.Hosts {
 		if host.Problem == "" {
-			r.hosts = append(r.hosts, host)
+			r.memoryMiB[host.Name] = host.MemoryFreeMiB()
 		}
 	}
-	slices.SortFunc(r.hosts, func(a, b Host) int { return strings.Compare(a.Name, b.Name) })
 	return r
 }
 
+// take counts VMs that are planned on a host.
+func (r *room) take(host string, vms []VM) {
+	if _, answers := r.memoryMiB[host]; !answers {
+		return
+	}
+	for _, vm := range vms {
+		r.memoryMiB[host] -= int64(vm.MemoryMiB)
+	}
+}
+
+// most returns the host with the most memory left. One with none left is
+// returned too: the check of its memory says what holds it.
 func (r *room) most() (string, bool) {
-	best, free := "", int64(-1)
-	for _, host := range r.hosts {
-		if f := host.MemoryFreeMiB(); f > free {
-			best, free = host.Name, f
+	best := ""
+	for _, host := range slices.Sorted(maps.Keys(r.memoryMiB)) {
+		if best == "" || r.memoryMiB[host] > r.memoryMiB[best] {
+			best = host
 		}
 	}
 	return best, best != ""

@@ -12,7 +12,6 @@ import (
 	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
 
-	"aether.internal/aether/api/v1alpha1"
 	"aether.internal/aether/internal/capi"
 	"aether.internal/aether/internal/codec"
 	"aether.internal/aether/internal/config"
@@ -130,7 +129,7 @@ func serveXDS(ctx context.Context, options *config.Options, serving telemetry.Op
 	group.Go(func() error {
 		return envoy.Serve(ctx, envoy.Config{
 			Client: kube, Namespace: domain.SystemNamespace, XDS: xds, Enrolment: enrolment, Log: log,
-			Source: &envoy.ObjectSource{Cache: objects, Object: &v1alpha1.AetherCluster{}, List: &v1alpha1.AetherClusterList{}, Read: capi.ProxiesOf},
+			Source: envoy.NewClusterSource(objects),
 		})
 	})
 	return group.Wait()
