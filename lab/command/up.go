@@ -22,13 +22,18 @@ const defaultSpeed = 10
 
 func (l *lab) upCommand() *cobra.Command {
 	s := session{speed: defaultSpeed}
-	detach := false
+	detach, build := false, true
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Start the lab and keep it up",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s.state, s.out = l.state, cmd.OutOrStdout()
+			if build {
+				if err := buildProduct(cmd.Context(), s.out); err != nil {
+					return err
+				}
+			}
 			if detach {
 				return s.detached(cmd.Context(), os.Args[1:])
 			}
@@ -39,6 +44,7 @@ func (l *lab) upCommand() *cobra.Command {
 		},
 	}
 	s.bind(cmd)
+	cmd.Flags().BoolVar(&build, "build", build, "build the product's programs first")
 	cmd.Flags().BoolVar(&detach, "detach", false, "return when the lab is ready and leave it running; `lab down` ends it")
 	return cmd
 }
@@ -66,7 +72,7 @@ func (s *session) detached(ctx context.Context, args []string) error {
 		return fmt.Errorf("open log: %w", err)
 	}
 	defer func() { _ = log.Close() }() // the child has its own
-	child := exec.Command(selfPath(), append(args, "--detach=false")...)
+	child := exec.Command(selfPath(), append(args, "--detach=false", "--build=false")...)
 	child.Args[0] = os.Args[0]
 	child.Stdout, child.Stderr = log, log
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
