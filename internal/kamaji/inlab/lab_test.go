@@ -84,14 +84,14 @@ func testRefused(t *testing.T, c *kamaji.Client) {
 func testUsable(t *testing.T, c *kamaji.Client) {
 	ctx, cancel := context.WithTimeout(t.Context(), longest)
 	defer cancel()
-	early, last := false, ""
+	early, last, began := false, "", time.Now()
 	for {
 		report, err := c.Check(ctx, spec().Ref, kamaji.WantOf(spec()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if text := report.String(); text != last {
-			t.Log(text)
+			t.Logf("+%s %s", time.Since(began).Round(100*time.Millisecond), text)
 			last = text
 		}
 		if report.Ready() {

@@ -3,6 +3,7 @@ package kamajitest
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +19,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"aether.internal/aether/lab/container"
 	"aether.internal/aether/lab/controlplane"
@@ -41,11 +44,19 @@ const (
 	storePeer    = 2390
 )
 
-// Main runs a package's tests in a world of their own.
+// Main runs a package's tests in a world of their own. What must be built is
+// built before: inside is no network.
 func Main(m *testing.M) int {
 	if len(os.Args) == 2 && os.Args[1] == container.Command {
 		return container.Main(os.Args[2:])
 	}
+	if !namespace.Inside() {
+		if err := upstream.Share(context.Background(), os.Stderr, upstream.Kubernetes, upstream.KonnectivityServer); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	log.SetLogger(logr.Discard()) // a cache's own lines have no other door
 	return namespace.RunTests(m)
 }
 
@@ -71,14 +82,10 @@ type World struct {
 func Start(t testing.TB, o Options) *World {
 	t.Helper()
 	w := &World{t: t, Faults: &faults.Set{}, log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))}
+	paths, err := upstream.Ensure(t.Context(), os.Stderr, upstream.Kubernetes, upstream.KonnectivityServer)
+	w.must(err)
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
 	defer cancel()
-	names := []upstream.Name{upstream.Kubernetes}
-	if o.Node {
-		names = append(names, upstream.KonnectivityServer)
-	}
-	paths, err := upstream.Ensure(ctx, os.Stderr, names...)
-	w.must(err)
 	fabric, err := network.NewFabric(network.DefaultTopology())
 	w.must(err)
 	t.Cleanup(func() { _ = fabric.Close() })
