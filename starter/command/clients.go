@@ -46,7 +46,7 @@ func (t *temporal) warnNoWorker(ctx context.Context, s streams) error {
 }
 
 // openKube opens the management cluster.
-func openKube(options *config.Options) (kubeclient.Client, error) {
+func openKube(options *config.Options) (kubeclient.WithWatch, error) {
 	restConfig, err := options.RestConfig()
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func openKube(options *config.Options) (kubeclient.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	kube, err := kubeclient.New(restConfig, kubeclient.Options{Scheme: scheme})
+	kube, err := kubeclient.NewWithWatch(restConfig, kubeclient.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("management cluster: %w", err)
 	}

@@ -3,6 +3,7 @@ package command
 import (
 	"bufio"
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -55,7 +56,7 @@ func readFile(s streams, name string) ([]byte, error) {
 func parseTenant(data []byte) (domain.Tenant, error) {
 	var found *domain.Tenant
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for {
+	for number := 1; ; number++ {
 		document, err := documents.Read()
 		if errors.Is(err, io.EOF) {
 			break
@@ -63,34 +64,19 @@ func parseTenant(data []byte) (domain.Tenant, error) {
 		if err != nil {
 			return domain.Tenant{}, fmt.Errorf("tenant file: %w", err)
 		}
-		var head struct {
-			Kind string `json:"kind"`
+		content, wanted, err := readDocument(document)
+		if err != nil {
+			return domain.Tenant{}, fmt.Errorf("tenant file: document %d: %w", number, err)
 		}
-		if err := yaml.Unmarshal(document, &head); err != nil {
-			return domain.Tenant{}, fmt.Errorf("tenant file: %w", err)
-		}
-		switch head.Kind {
-		case domain.AetherClusterKind:
-		case "Cluster", "Namespace":
+		if !wanted {
 			continue
-		case "":
-			if len(bytes.TrimSpace(document)) == 0 {
-				continue
-			}
-			return domain.Tenant{}, fmt.Errorf("tenant file: kind: found nothing; allowed: %s, and beside it Cluster and Namespace", domain.AetherClusterKind)
-		default:
-			return domain.Tenant{}, fmt.Errorf("tenant file: kind: found %q; allowed: %s, and beside it Cluster and Namespace", head.Kind, domain.AetherClusterKind)
 		}
 		if found != nil {
-			return domain.Tenant{}, fmt.Errorf("tenant file: found more than one %s; allowed: one a file", domain.AetherClusterKind)
-		}
-		content, err := yaml.YAMLToJSONStrict(document)
-		if err != nil {
-			return domain.Tenant{}, fmt.Errorf("tenant file: %w", err)
+			return domain.Tenant{}, fmt.Errorf("tenant file: document %d: found another %s; allowed: one in a file", number, domain.AetherClusterKind)
 		}
 		tenant, err := domain.ParseTenant(content)
 		if err != nil {
-			return domain.Tenant{}, err
+			return domain.Tenant{}, fmt.Errorf("tenant file: %w", err)
 		}
 		found = &tenant
 	}
@@ -98,4 +84,34 @@ func parseTenant(data []byte) (domain.Tenant, error) {
 		return domain.Tenant{}, fmt.Errorf("tenant file: found no %s; see examples/tenant.yaml", domain.AetherClusterKind)
 	}
 	return *found, nil
+}
+
+// readDocument turns one document into JSON and tells whether it is the
+// tenant, and not one of its companions or empty.
+func readDocument(document []byte) (content []byte, wanted bool, err error) {
+	content, err = yaml.YAMLToJSONStrict(document)
+	if err != nil {
+		return nil, false, fmt.Errorf("it is not YAML: %w", err)
+	}
+	var value any
+	if err := json.Unmarshal(content, &value); err != nil {
+		return nil, false, fmt.Errorf("it is not YAML: %w", err)
+	}
+	if value == nil {
+		return nil, false, nil // comments alone
+	}
+	members, ok := value.(map[string]any)
+	if !ok {
+		return nil, false, errors.New("found something that is no mapping; allowed: an object with apiVersion, kind, metadata and spec")
+	}
+	switch kind := members["kind"]; kind {
+	case domain.AetherClusterKind:
+		return content, true, nil
+	case "Cluster", "Namespace":
+		return nil, false, nil
+	case nil, "":
+		return nil, false, fmt.Errorf("kind: found nothing; allowed: %s, and beside it Cluster and Namespace", domain.AetherClusterKind)
+	default:
+		return nil, false, fmt.Errorf("kind: found %s; allowed: %s, and beside it Cluster and Namespace", domain.Shown(kind), domain.AetherClusterKind)
+	}
 }

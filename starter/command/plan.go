@@ -2,16 +2,15 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
-	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"aether.internal/aether/activities"
-	"aether.internal/aether/internal/capi"
-	"aether.internal/aether/internal/config"
 	"aether.internal/aether/internal/domain"
 	"aether.internal/aether/internal/lease"
 	"aether.internal/aether/internal/mirror"
@@ -19,30 +18,31 @@ import (
 	"aether.internal/aether/internal/siteclients"
 )
 
-func newTenantPlan(s streams, options *config.Options) *cobra.Command {
-	var file, output string
+func newTenantPlan(p *program) *cobra.Command {
+	var file string
+	var output *format
 	var change bool
 	command := &cobra.Command{
 		Use: "plan -f FILE", Short: "Print what would be made, with every check, and change nothing", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			tenant, err := readTenant(s, file)
+			tenant, err := readTenant(p.streams, file)
 			if err != nil {
 				return err
 			}
-			return printPlan(cmd.Context(), s, options, tenant, change, output)
+			return printPlan(cmd.Context(), p, tenant, change, *output)
 		},
 	}
 	command.Flags().StringVarP(&file, "file", "f", "", "tenant file, or - for standard input")
-	command.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
+	output = outputFlag(command, "table, json or yaml")
 	command.Flags().BoolVar(&change, "change", false, "plan the change of a tenant that exists")
 	return command
 }
 
 // errRefused ends a command whose plan has a failed check.
-var errRefused = fmt.Errorf("the tenant cannot be made as asked for")
+var errRefused = errors.New("the tenant cannot be made as asked for: see the checks that FAILED and what to do")
 
-func printPlan(ctx context.Context, s streams, options *config.Options, tenant domain.Tenant, change bool, output string) error {
-	planner, err := newPlanner(options)
+func printPlan(ctx context.Context, p *program, tenant domain.Tenant, change bool, output format) error {
+	planner, err := newPlanner(p)
 	if err != nil {
 		return err
 	}
@@ -50,10 +50,10 @@ func printPlan(ctx context.Context, s streams, options *config.Options, tenant d
 	if err != nil {
 		return err
 	}
-	if output == "table" || output == "" {
-		err = printPlanTables(s, made)
+	if output == asTable {
+		err = printPlanTables(p.out, made)
 	} else {
-		err = show(s.out, output, made, table{})
+		err = show(p.out, output, made, table{})
 	}
 	if err != nil {
 		return err
@@ -64,22 +64,14 @@ func printPlan(ctx context.Context, s streams, options *config.Options, tenant d
 	return nil
 }
 
-func newPlanner(options *config.Options) (*activities.Planner, error) {
-	site, err := options.LoadSite()
+func newPlanner(p *program) (*activities.Planner, error) {
+	site, err := p.options.LoadSite()
 	if err != nil {
 		return nil, err
 	}
-	restConfig, err := options.RestConfig()
+	kube, err := p.kube()
 	if err != nil {
 		return nil, err
-	}
-	scheme, err := capi.Scheme()
-	if err != nil {
-		return nil, err
-	}
-	kube, err := kubeclient.NewWithWatch(restConfig, kubeclient.Options{Scheme: scheme})
-	if err != nil {
-		return nil, fmt.Errorf("management cluster: %w", err)
 	}
 	images, err := mirror.New(site)
 	if err != nil {
@@ -91,13 +83,13 @@ func newPlanner(options *config.Options) (*activities.Planner, error) {
 	}, nil
 }
 
-func printPlanTables(s streams, p plan.Plan) error {
-	v := p.Versions
-	if _, err := fmt.Fprintf(s.out, "tenant %s: Kubernetes %s, Talos %s, Cilium %s, CoreDNS %s, konnectivity %s\n\n", p.Tenant, v.Kubernetes, v.Talos, v.Cilium, v.CoreDNS, v.Konnectivity); err != nil {
+func printPlanTables(out io.Writer, made plan.Plan) error {
+	v := made.Versions
+	if _, err := fmt.Fprintf(out, "tenant %s: Kubernetes %s, Talos %s, Cilium %s, CoreDNS %s, konnectivity %s\n\n", made.Tenant, v.Kubernetes, v.Talos, v.Cilium, v.CoreDNS, v.Konnectivity); err != nil {
 		return err
 	}
 	vms := table{head: []string{"VM", "ROLE", "HOST", "VMIDS", "CORES", "MEMORY", "DISK", "STORAGE", "NICS"}}
-	for _, vm := range p.VMs {
+	for _, vm := range made.VMs {
 		var nics []string
 		for _, nic := range vm.NICs {
 			bridge := nic.Bridge
@@ -114,16 +106,19 @@ func printPlanTables(s streams, p plan.Plan) error {
 			vm.Name, vm.Role, vm.Host, vm.VMIDs, fmt.Sprint(vm.Cores), fmt.Sprintf("%d MiB", vm.MemoryMiB), disk, vm.Storage, strings.Join(nics, ", "),
 		})
 	}
-	if err := vms.write(s.out); err != nil {
+	if err := vms.write(out); err != nil {
 		return err
 	}
-	checks := table{head: []string{"\nCHECK", "RESULT", "FOUND", "NEEDED", "WHAT TO DO"}}
-	for _, c := range p.Checks {
+	if _, err := fmt.Fprintln(out); err != nil {
+		return err
+	}
+	checks := table{head: []string{"CHECK", "RESULT", "FOUND", "NEEDED", "WHAT TO DO"}}
+	for _, c := range made.Checks {
 		result := "ok"
 		if !c.Passed {
 			result = "FAILED"
 		}
 		checks.rows = append(checks.rows, []string{c.Name, result, c.Found, c.Needed, c.Do})
 	}
-	return checks.write(s.out)
+	return checks.write(out)
 }

@@ -9,14 +9,14 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
 
-	"aether.internal/aether/internal/config"
+	"aether.internal/aether/api/v1alpha1"
 	"aether.internal/aether/internal/domain"
 	"aether.internal/aether/internal/plan"
 )
 
-func newPool(s streams, options *config.Options) *cobra.Command {
+func newPool(p *program) *cobra.Command {
 	command := &cobra.Command{Use: "pool", Aliases: []string{"pools"}, Short: "List and scale the pools of a tenant"}
-	command.AddCommand(newPoolList(s, options), newPoolScale(s, options))
+	command.AddCommand(newPoolList(p), newPoolScale(p))
 	return command
 }
 
@@ -34,13 +34,16 @@ func deployments(cmd *cobra.Command, kube kubeclient.Client, tenant, pool string
 	return list.Items, nil
 }
 
-func newPoolList(s streams, options *config.Options) *cobra.Command {
-	var output string
+func newPoolList(p *program) *cobra.Command {
+	var output *format
 	command := &cobra.Command{
-		Use: "list TENANT", Short: "List a tenant's pools by host", Args: cobra.ExactArgs(1),
+		Use: "list TENANT", Short: "List a tenant's pools by host", Args: cobra.ExactArgs(1), ValidArgsFunction: p.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			kube, err := openKube(options)
+			kube, err := p.kube()
 			if err != nil {
+				return err
+			}
+			if _, err := getTenant(cmd.Context(), kube, args[0]); err != nil {
 				return err
 			}
 			list, err := deployments(cmd, kube, args[0], "")
@@ -55,10 +58,13 @@ func newPoolList(s streams, options *config.Options) *cobra.Command {
 					md.Annotations[clusterv1.AutoscalerMinSizeAnnotation], md.Annotations[clusterv1.AutoscalerMaxSizeAnnotation],
 				})
 			}
-			return show(s.out, output, list, t)
+			for i := range list {
+				forPeople(clusterv1.GroupVersion.WithKind("MachineDeployment"), &list[i])
+			}
+			return show(p.out, *output, list, t)
 		},
 	}
-	command.Flags().StringVarP(&output, "output", "o", "table", "table, json or yaml")
+	output = outputFlag(command, "table, json or yaml")
 	return command
 }
 
@@ -69,12 +75,12 @@ func number(n *int32) string {
 	return strconv.Itoa(int(*n))
 }
 
-func newPoolScale(s streams, options *config.Options) *cobra.Command {
+func newPoolScale(p *program) *cobra.Command {
 	var replicas int32
 	command := &cobra.Command{
-		Use: "scale TENANT POOL --replicas N", Short: "Set the number of a pool's workers, over all its hosts", Args: cobra.ExactArgs(2),
+		Use: "scale TENANT POOL --replicas N", Short: "Set the number of a pool's workers, over all its hosts", Args: cobra.ExactArgs(2), ValidArgsFunction: p.completeNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			kube, err := openKube(options)
+			kube, err := p.kube()
 			if err != nil {
 				return err
 			}
@@ -91,7 +97,7 @@ func newPoolScale(s streams, options *config.Options) *cobra.Command {
 				return fmt.Errorf("--replicas: found %d; allowed: %d to %d, the pool's bounds; change minSize or maxSize with `aether tenant apply` first", replicas, low, high)
 			}
 			pool.Replicas = &replicas
-			return scale(cmd, s, kube, args[0], plan.Shares(pool))
+			return scale(cmd, p, kube, args[0], pool)
 		},
 	}
 	command.Flags().Int32Var(&replicas, "replicas", -1, "number of workers")
@@ -107,10 +113,14 @@ func bound(n *int32) int32 {
 
 // scale sets each host's share. Only the number is patched, as the autoscaler
 // does.
-func scale(cmd *cobra.Command, s streams, kube kubeclient.Client, tenant string, shares []plan.Share) error {
-	list, err := deployments(cmd, kube, tenant, shares[0].Pool)
+func scale(cmd *cobra.Command, p *program, kube kubeclient.Client, tenant string, pool v1alpha1.Pool) error {
+	list, err := deployments(cmd, kube, tenant, pool.Name)
 	if err != nil {
 		return err
+	}
+	shares := plan.Shares(pool)
+	if len(list) == 0 || len(shares) == 0 {
+		return fmt.Errorf("pool %s of tenant %s is not made yet; `aether tenant watch %s` shows what it waits for", pool.Name, tenant, tenant)
 	}
 	for i := range list {
 		md := &list[i]
@@ -123,7 +133,7 @@ func scale(cmd *cobra.Command, s streams, kube kubeclient.Client, tenant string,
 		if err := kube.Patch(cmd.Context(), md, patch); err != nil {
 			return fmt.Errorf("scale %s: %w", md.Name, err)
 		}
-		if _, err := fmt.Fprintf(s.out, "pool %s on %s: %d workers wanted\n", shares[at].Pool, shares[at].Host, shares[at].Replicas); err != nil {
+		if _, err := fmt.Fprintf(p.out, "pool %s on %s: %d workers wanted\n", shares[at].Pool, shares[at].Host, shares[at].Replicas); err != nil {
 			return err
 		}
 	}

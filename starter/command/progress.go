@@ -31,7 +31,7 @@ func (t *temporal) follow(ctx context.Context, s streams, id, runID string) erro
 			return err
 		}
 		if !found {
-			return fmt.Errorf("workflow %s is not known; its history may have passed the namespace's retention", id)
+			return fmt.Errorf("workflow %s: nothing runs or ran for it within Temporal's retention; `aether tenant list` shows the tenants that exist", id)
 		}
 		p, err := t.progress(ctx, id, run.RunID)
 		if err == nil {

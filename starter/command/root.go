@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"aether.internal/aether/internal/config"
 )
@@ -16,29 +17,51 @@ type streams struct {
 	out, err io.Writer
 }
 
+// program is what the commands have in common: where they read and write, and
+// how they reach what they work with.
+type program struct {
+	streams
+	options *config.Options
+	// kube opens the management cluster.
+	kube func() (kubeclient.WithWatch, error)
+	// temporal opens Temporal.
+	temporal func(context.Context) (*temporal, error)
+}
+
 // Run runs the command line and returns the exit code.
 func Run(ctx context.Context, args []string, in io.Reader, out, problems io.Writer) int {
-	root := newRoot(streams{in: in, out: out, err: problems})
+	return newProgram(streams{in: in, out: out, err: problems}).run(ctx, args)
+}
+
+// newProgram returns a program that reaches what its flags name.
+func newProgram(s streams) *program {
+	p := &program{streams: s, options: &config.Options{}}
+	p.kube = func() (kubeclient.WithWatch, error) { return openKube(p.options) }
+	p.temporal = func(ctx context.Context) (*temporal, error) { return openTemporal(ctx, p.options) }
+	return p
+}
+
+func (p *program) run(ctx context.Context, args []string) int {
+	root := newRoot(p)
 	root.SetArgs(args)
 	if err := root.ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(problems, "aether:", err) //nolint:errcheck // nowhere left to say it
+		fmt.Fprintln(p.err, "aether:", err) //nolint:errcheck // nowhere left to say it
 		return 1
 	}
 	return 0
 }
 
-func newRoot(s streams) *cobra.Command {
-	options := &config.Options{}
+func newRoot(p *program) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "aether",
 		Short:         "Managed Kubernetes on Proxmox VE",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetIn(s.in)
-	root.SetOut(s.out)
-	root.SetErr(s.err)
-	options.Bind(root.PersistentFlags())
-	root.AddCommand(newTenant(s, options), newPool(s, options), newServe(options))
+	root.SetIn(p.in)
+	root.SetOut(p.out)
+	root.SetErr(p.err)
+	p.options.Bind(root.PersistentFlags())
+	root.AddCommand(newTenant(p), newPool(p), newServe(p.options))
 	return root
 }
