@@ -19,7 +19,9 @@ const progressEvery = 30 * time.Second
 
 // productPackages are the mains of the product's programs; each binary has its
 // folder's name.
-func productPackages() []string { return []string{"./worker", "./starter", "./deploy/images/envoy/agent"} }
+func productPackages() []string {
+	return []string{"./worker", "./starter", "./deploy/images/envoy/agent"}
+}
 
 // buildProduct builds the product's programs into build/bin.
 func buildProduct(ctx context.Context, out io.Writer) error {

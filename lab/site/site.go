@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -58,6 +59,7 @@ type Config struct {
 	CiliumChart string // unpacked chart
 	ProxmoxCA   []byte
 	HarborCA    []byte
+	SSHUser     string
 	KnownHosts  []KnownHost
 	CodecKeys   CodecKeys
 }
@@ -110,9 +112,29 @@ func document(cfg Config) ([]byte, error) {
 		return nil, fmt.Errorf("read %s: %w", cfg.Example, err)
 	}
 	example.Spec["charts"] = map[string]any{"cilium": map[string]any{"path": cfg.CiliumChart}}
+	if err := setSSHUser(example.Spec, cfg.SSHUser); err != nil {
+		return nil, fmt.Errorf("read %s: %w", cfg.Example, err)
+	}
 	written, err := yaml.Marshal(example)
 	if err != nil {
 		return nil, fmt.Errorf("write site: %w", err)
 	}
 	return append([]byte("# Written by the lab from examples/site.yaml.\n"), written...), nil
+}
+
+// errNoSSH is an example that is not what the lab was written for.
+var errNoSSH = errors.New("spec.proxmox: a cluster without ssh")
+
+// setSSHUser puts in who the hosts' door is open to.
+func setSSHUser(spec map[string]any, user string) error {
+	clusters, _ := spec["proxmox"].([]any)
+	for _, c := range clusters {
+		cluster, _ := c.(map[string]any)
+		door, ok := cluster["ssh"].(map[string]any)
+		if !ok {
+			return errNoSSH
+		}
+		door["user"] = user
+	}
+	return nil
 }

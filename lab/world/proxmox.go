@@ -27,8 +27,8 @@ import (
 const (
 	proxmoxUser  = "aether@pve"
 	proxmoxToken = proxmoxUser + "!aether"
-	sshUser      = "aether"
-	workerBase   = 901 // template of the first host; the second has the next
+	sshUser      = "root" // only root may flush neighbours
+	workerBase   = 901    // template of the first host; the second has the next
 	proxyBase    = 911
 )
 

@@ -47,7 +47,7 @@ func (w *World) writeSite(ctx context.Context) error {
 	return site.Write(site.Config{
 		Example: filepath.Join(w.opts.Source, "examples", "site.yaml"), Dir: w.siteDir(),
 		CiliumChart: filepath.Join(w.opts.Source, "lab", "charts", "cilium"),
-		ProxmoxCA:   w.Proxmox.CAPEM(), HarborCA: w.Registry.CAPEM(), KnownHosts: knownHosts, CodecKeys: keys,
+		ProxmoxCA:   w.Proxmox.CAPEM(), HarborCA: w.Registry.CAPEM(), SSHUser: sshUser, KnownHosts: knownHosts, CodecKeys: keys,
 	})
 }
 
