@@ -56,6 +56,15 @@ func (c *checker) used() []string {
 	return names
 }
 
+// asked lists the used hosts that told what they have. Of the others, their own
+// check says all there is to say.
+func (c *checker) asked() []string {
+	return slices.DeleteFunc(c.used(), func(name string) bool {
+		host, known := c.host(name)
+		return !known || host.Problem != ""
+	})
+}
+
 func (c *checker) host(name string) (Host, bool) {
 	i := slices.IndexFunc(c.observed.Hosts, func(h Host) bool { return h.Name == name })
 	if i < 0 {
@@ -102,7 +111,7 @@ func (c *checker) privileges() {
 }
 
 func (c *checker) templates() {
-	for _, name := range c.used() {
+	for _, name := range c.asked() {
 		host, _ := c.host(name)
 		if len(host.TemplateProblems) == 0 {
 			c.pass("templates on "+name, "usable")
@@ -114,8 +123,11 @@ func (c *checker) templates() {
 }
 
 func (c *checker) bridges() {
-	seen := map[string]bool{}
+	seen, asked := map[string]bool{}, c.asked()
 	for _, vm := range c.plan.VMs {
+		if !slices.Contains(asked, vm.Host) {
+			continue
+		}
 		host, _ := c.host(vm.Host)
 		for _, card := range vm.NICs {
 			check := fmt.Sprintf("bridge %s on %s", card.Bridge, vm.Host)
@@ -144,7 +156,7 @@ func (c *checker) bridges() {
 
 // memory checks the sum of what the plan puts on each host.
 func (c *checker) memory() {
-	for _, name := range c.used() {
+	for _, name := range c.asked() {
 		host, _ := c.host(name)
 		var needed int64
 		for _, vm := range c.plan.VMs {
@@ -189,7 +201,7 @@ func holders(host Host) string {
 }
 
 func (c *checker) cpus() {
-	for _, name := range c.used() {
+	for _, name := range c.asked() {
 		host, _ := c.host(name)
 		var needed int64
 		for _, vm := range c.plan.VMs {
@@ -207,7 +219,7 @@ func (c *checker) cpus() {
 }
 
 func (c *checker) disks() {
-	for _, name := range c.used() {
+	for _, name := range c.asked() {
 		host, _ := c.host(name)
 		var needed int64
 		told := map[string]bool{}
