@@ -49,8 +49,10 @@ func (s *session) demo(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	programs := labPrograms(opts)
-	before, err := takeCensus(programs)
+	if err := adoptOrphans(); err != nil {
+		return err
+	}
+	before, err := takeCensus()
 	if err != nil {
 		return err
 	}
@@ -58,7 +60,7 @@ func (s *session) demo(ctx context.Context) error {
 	if err := s.up(ctx, d.run); err != nil {
 		return err
 	}
-	after, err := takeCensus(programs)
+	after, err := takeCensus()
 	if err != nil {
 		return err
 	}
@@ -68,18 +70,6 @@ func (s *session) demo(ctx context.Context) error {
 	printf(s.out, "demo: ready tenant=%s nodes=%d seconds=%.1f floor=%.1f speed=%g\n",
 		demoTenant, d.nodes, d.took.Seconds(), d.floor.Seconds, s.speed)
 	return nil
-}
-
-// labPrograms are all programs a lab runs.
-func labPrograms(opts world.Options) []string {
-	programs := []string{opts.Self}
-	for _, path := range opts.Programs {
-		programs = append(programs, path)
-	}
-	for _, p := range productPackages() {
-		programs = append(programs, filepath.Join(opts.Product, filepath.Base(p)))
-	}
-	return programs
 }
 
 // demo is one run, with what it measured.

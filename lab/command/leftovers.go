@@ -6,40 +6,72 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
-// census is what ran and listened at a moment, as far as it could be a lab's.
+// census is what this process has brought into being: its descendants, and the
+// sockets on which it listens.
 type census struct {
-	processes map[int]string    // with what they execute
+	processes map[int]string    // descendants, with what they execute
 	listeners map[string]string // socket inode to local address
 }
 
-// takeCensus lists the processes that execute one of the programs, and this
-// process's own listeners.
-func takeCensus(programs []string) (census, error) {
+// adoptOrphans makes descendants whose parents have ended this process's
+// children, so that none gets out of sight.
+func adoptOrphans() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("adopt orphans: %w", err)
+	}
+	return nil
+}
+
+// takeCensus lists the descendants and the listeners.
+func takeCensus() (census, error) {
 	c := census{processes: map[int]string{}, listeners: map[string]string{}}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return c, fmt.Errorf("list processes: %w", err)
 	}
+	parents := map[int]int{}
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		// A process that has ended meanwhile, or is another user's, has none.
-		exe, err := os.Readlink(filepath.Join("/proc", e.Name(), "exe"))
 		if err != nil {
 			continue
 		}
-		if slices.Contains(programs, strings.TrimSuffix(exe, " (deleted)")) {
-			c.processes[pid] = exe
+		if parent, alive := parentOf(pid); alive {
+			parents[pid] = parent
+		}
+	}
+	for pid := range parents {
+		for at := parents[pid]; at != 0; at = parents[at] {
+			if at != os.Getpid() {
+				continue
+			}
+			// Another user's cannot be read; it counts all the same.
+			c.processes[pid], _ = os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
+			break
 		}
 	}
 	return c, c.addListeners()
+}
+
+// parentOf returns a process's parent, and whether it is alive: one that has
+// ended and is not yet buried is nothing that was left over.
+func parentOf(pid int) (parent int, alive bool) {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil { // it has ended meanwhile
+		return 0, false
+	}
+	// The name before the last parenthesis may hold anything.
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(fields) < 2 || fields[0] == "Z" || fields[0] == "X" {
+		return 0, false
+	}
+	parent, err = strconv.Atoi(fields[1])
+	return parent, err == nil
 }
 
 // addListeners finds the TCP sockets on which this process listens.

@@ -14,7 +14,6 @@ import (
 
 	"aether.internal/aether/lab/namespace"
 	"aether.internal/aether/lab/relay"
-	"aether.internal/aether/lab/upstream"
 	"aether.internal/aether/lab/world"
 	"aether.internal/aether/lab/world/control"
 )
@@ -24,12 +23,11 @@ const proxyPort = 8118
 
 // session is one lab from start to end, seen from outside of its namespaces.
 type session struct {
-	state   string
-	speed   float64
-	parts   []string
-	fixed   bool
-	product string // folder of the product's binaries; empty is build/bin
-	out     io.Writer
+	state string
+	speed float64
+	parts []string
+	fixed bool
+	out   io.Writer
 }
 
 // task is what is done while the lab is up.
@@ -99,34 +97,18 @@ func (s *session) enter(ctx context.Context, dir string) error {
 
 // prepare makes the programs available that the lab starts.
 func (s *session) prepare(ctx context.Context) (world.Options, error) {
-	builder, err := upstream.FromEnvironment(os.Getenv)
+	opts, err := world.FromCheckout(ctx, s.out, s.speed)
 	if err != nil {
-		return world.Options{}, err
+		return opts, err
 	}
-	paths, err := builder.Ensure(ctx, s.out, upstream.Names()...)
-	if err != nil {
-		return world.Options{}, err
+	if opts.Dir, err = filepath.Abs(s.state); err != nil {
+		return opts, fmt.Errorf("state folder: %w", err)
 	}
-	manifests, err := builder.CAPIManifests(ctx)
-	if err != nil {
-		return world.Options{}, err
+	if opts.Self, err = os.Executable(); err != nil {
+		return opts, fmt.Errorf("find this program: %w", err)
 	}
-	dir, err := filepath.Abs(s.state)
-	if err != nil {
-		return world.Options{}, fmt.Errorf("state folder: %w", err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return world.Options{}, fmt.Errorf("find this program: %w", err)
-	}
-	product := s.product
-	if product == "" {
-		product = filepath.Join(builder.Source, "build", "bin")
-	}
-	return world.Options{
-		Dir: dir, Source: builder.Source, Self: self, Speed: s.speed, Programs: paths, CAPI: manifests,
-		Product: product, Parts: s.parts,
-	}, nil
+	opts.Parts = s.parts
+	return opts, nil
 }
 
 // openGate opens the machine's loopback and tells the options where.
