@@ -9,8 +9,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 const (
@@ -183,10 +183,10 @@ func (i *inspection) dataStore(ctx context.Context) (string, error) {
 	store := &observedStore{}
 	err := i.readInto(ctx, kindDataStore, types.NamespacedName{Name: name}, store)
 	switch {
-	case client.IgnoreNotFound(err) != nil:
-		return "", sorted("read datastore of", i.ref, err)
-	case err != nil:
+	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("DataStore %q does not exist", name), nil
+	case err != nil:
+		return "", sorted("read datastore of", i.ref, err)
 	case store.Status.Ready:
 		return "", nil
 	}

@@ -75,7 +75,7 @@ func TestErrors(t *testing.T) {
 				t.Fatalf("%v is not %v", err, test.want)
 			}
 			for _, other := range []error{kamaji.ErrInvalid, kamaji.ErrForbidden, kamaji.ErrConflict, kamaji.ErrUnavailable, kamaji.ErrNotFound} {
-				if other != test.want && errors.Is(err, other) {
+				if !errors.Is(other, test.want) && errors.Is(err, other) {
 					t.Errorf("%v is %v as well", err, other)
 				}
 			}

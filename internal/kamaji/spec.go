@@ -136,9 +136,11 @@ func (s Spec) validateRanges(p *domain.Problems) {
 func (s Spec) validateImages(p *domain.Problems) {
 	required := []struct{ field, value string }{
 		{"registry", s.Registry},
-		{"coreDNS.repository", s.CoreDNS.Repository}, {"coreDNS.tag", s.CoreDNS.Tag},
+		{"coreDNS.repository", s.CoreDNS.Repository},
+		{"coreDNS.tag", s.CoreDNS.Tag},
 		{"konnectivity.serverRepository", s.Konnectivity.ServerRepository},
-		{"konnectivity.agentRepository", s.Konnectivity.AgentRepository}, {"konnectivity.version", s.Konnectivity.Version},
+		{"konnectivity.agentRepository", s.Konnectivity.AgentRepository},
+		{"konnectivity.version", s.Konnectivity.Version},
 	}
 	for _, r := range required {
 		if r.value == "" {

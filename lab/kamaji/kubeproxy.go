@@ -104,7 +104,8 @@ func (p *pass) kubeProxyDaemonSet() *appsv1.DaemonSet {
 						SecurityContext: &corev1.SecurityContext{Privileged: ptr.To(true)},
 						VolumeMounts: []corev1.VolumeMount{
 							{Name: proxyName, MountPath: proxyFolder},
-							{Name: "xtables-lock", MountPath: "/run/xtables.lock"}, {Name: "lib-modules", MountPath: "/lib/modules", ReadOnly: true},
+							{Name: "xtables-lock", MountPath: "/run/xtables.lock"},
+							{Name: "lib-modules", MountPath: "/lib/modules", ReadOnly: true},
 						},
 					}},
 					Volumes: []corev1.Volume{
