@@ -152,8 +152,10 @@ func checkExtra(path string, extra map[string]any) error {
 				return err
 			}
 		default:
-			return &ValuesError{full, "a key Aether does not know", strings.Join(slices.Sorted(slices.Values(allowed())), ", "),
-				"correct its spelling: the chart would ignore it in silence"}
+			return &ValuesError{
+				full, "a key Aether does not know", strings.Join(slices.Sorted(slices.Values(allowed())), ", "),
+				"correct its spelling: the chart would ignore it in silence",
+			}
 		}
 	}
 	return nil

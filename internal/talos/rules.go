@@ -22,17 +22,25 @@ func (in Input) rules() []rule {
 
 func (in Input) clusterRules() []rule {
 	return []rule{
-		{path: "cluster.ca.crt", problem: sameCA(in.KubernetesCA),
-			fix: "take ca.crt of the control plane's Secret <tenant>-ca; a CA that talosctl generated makes the kubelet fail TLS for ever"},
+		{
+			path: "cluster.ca.crt", problem: sameCA(in.KubernetesCA),
+			fix: "take ca.crt of the control plane's Secret <tenant>-ca; a CA that talosctl generated makes the kubelet fail TLS for ever",
+		},
 		{path: "cluster.ca.key", problem: emptyKey, fix: "leave it out: a CA's key never goes to a worker"},
-		{path: "cluster.token", problem: in.sameToken,
-			fix: "make one token for this worker and write its Secret bootstrap-token-<id> into the tenant's kube-system first"},
-		{path: "cluster.controlPlane.endpoint", needed: in.Endpoint,
-			fix: "use the address of the tenant's proxy that the control plane advertises"},
+		{
+			path: "cluster.token", problem: in.sameToken,
+			fix: "make one token for this worker and write its Secret bootstrap-token-<id> into the tenant's kube-system first",
+		},
+		{
+			path: "cluster.controlPlane.endpoint", needed: in.Endpoint,
+			fix: "use the address of the tenant's proxy that the control plane advertises",
+		},
 		{path: "cluster.clusterName", needed: in.Cluster, fix: renderAgain},
 		{path: "cluster.network.podSubnets", needed: prefixes(in.PodCIDRs), fix: "copy the control plane's networkProfile.podCidrs"},
-		{path: "cluster.network.serviceSubnets", needed: prefixes(in.ServiceCIDRs),
-			fix: "copy the control plane's networkProfile.serviceCidrs; the kubelet derives the DNS address from it"},
+		{
+			path: "cluster.network.serviceSubnets", needed: prefixes(in.ServiceCIDRs),
+			fix: "copy the control plane's networkProfile.serviceCidrs; the kubelet derives the DNS address from it",
+		},
 		{path: "cluster.network.dnsDomain", needed: in.DNSDomain, fix: "copy the control plane's cluster domain"},
 		{path: "cluster.network.cni.name", needed: "none", fix: "leave the CNI to Cilium"},
 		{path: "cluster.discovery.enabled", needed: false, fix: "switch it off: the public registry would learn about the tenant"},
@@ -42,16 +50,24 @@ func (in Input) clusterRules() []rule {
 func (in Input) kubeletRules() []rule {
 	const taints = "machine.kubelet.extraConfig.registerWithTaints"
 	return []rule{
-		{path: "machine.kubelet.image", needed: KubeletRepository + ":" + in.KubernetesVersion,
-			fix: "pin the tenant's exact version: Talos's default kubelet may be newer than the API server"},
-		{path: "machine.kubelet.extraConfig.providerID", needed: in.ProviderID,
-			fix: "set it before the first boot: a Node's provider ID cannot be changed later"},
+		{
+			path: "machine.kubelet.image", needed: KubeletRepository + ":" + in.KubernetesVersion,
+			fix: "pin the tenant's exact version: Talos's default kubelet may be newer than the API server",
+		},
+		{
+			path: "machine.kubelet.extraConfig.providerID", needed: in.ProviderID,
+			fix: "set it before the first boot: a Node's provider ID cannot be changed later",
+		},
 		{path: taints, needed: in.registeredTaints(), fix: "list Cilium's start-up taint first, then the pool's"},
 		{path: "machine.nodeTaints", fix: "move them to " + taints + ": a worker may not change its taints"},
-		{path: "machine.kubelet.nodeIP.validSubnets", needed: []string{in.NICs[0].Address.Masked().String()},
-			fix: "name the tenant network only, or the storage address becomes the node's"},
-		{path: "machine.kubelet.extraArgs.rotate-server-certificates", needed: "true",
-			fix: "set it, so that logs and exec are served with a certificate of the tenant's CA"},
+		{
+			path: "machine.kubelet.nodeIP.validSubnets", needed: []string{in.NICs[0].Address.Masked().String()},
+			fix: "name the tenant network only, or the storage address becomes the node's",
+		},
+		{
+			path: "machine.kubelet.extraArgs.rotate-server-certificates", needed: "true",
+			fix: "set it, so that logs and exec are served with a certificate of the tenant's CA",
+		},
 		{path: "machine.nodeLabels", needed: labelsOrNothing(in.Labels), fix: "copy the labels of the pool that a node may set"},
 	}
 }
@@ -65,8 +81,10 @@ func (in Input) machineRules() []rule {
 		{path: "machine.features.hostDNS.enabled", needed: true, fix: "switch it on: the node resolves registries through it"},
 		{path: "machine.features.hostDNS.forwardKubeDNSToHost", needed: false, fix: "switch it off: it clashes with Cilium's masquerading"},
 		{path: "machine.install.disk", needed: in.Install.Disk, fix: "name the disk by the VM's disk bus"},
-		{path: "machine.install.image", needed: in.Install.Image,
-			fix: "use the template's own installer: with another platform's the address from cloud-init is lost after an upgrade"},
+		{
+			path: "machine.install.image", needed: in.Install.Image,
+			fix: "use the template's own installer: with another platform's the address from cloud-init is lost after an upgrade",
+		},
 		{path: "HostnameConfig.hostname", needed: in.Hostname, fix: "pin it: a generated name matches no Machine"},
 		{path: "HostnameConfig.auto", fix: "leave it out: the name is pinned"},
 	}
@@ -81,10 +99,14 @@ func (in Input) nicRules() []rule {
 		}
 		link := "LinkConfig[" + nic.Alias + "]"
 		rules = append(rules,
-			rule{path: "LinkAliasConfig[" + nic.Alias + "].selector.match", needed: macSelector(nic),
-				fix: "select the card by the MAC address in the VM's configuration"},
-			rule{path: link + ".addresses", needed: []any{map[string]any{"address": nic.Address.String()}},
-				fix: "use the address that is leased to this machine"},
+			rule{
+				path: "LinkAliasConfig[" + nic.Alias + "].selector.match", needed: macSelector(nic),
+				fix: "select the card by the MAC address in the VM's configuration",
+			},
+			rule{
+				path: link + ".addresses", needed: []any{map[string]any{"address": nic.Address.String()}},
+				fix: "use the address that is leased to this machine",
+			},
 			rule{path: link + ".routes", needed: routes, fix: "one default route, by the tenant network's router"},
 			rule{path: link + ".mtu", needed: nic.MTU, fix: "use the MTU of the network; a wrong one loses large packets only"},
 			rule{path: link + ".up", needed: true, fix: "switch the link on"},
@@ -100,15 +122,21 @@ func (in Input) sourceRules() []rule {
 	}
 	for _, m := range in.Mirrors {
 		rules = append(rules,
-			rule{path: "RegistryMirrorConfig[" + m.Registry + "].endpoints", needed: []any{map[string]any{"url": m.URL, "overridePath": true}},
-				fix: "write Harbor's /v2/<project> with overridePath, or Talos appends a second /v2"},
-			rule{path: "RegistryMirrorConfig[" + m.Registry + "].skipFallback", needed: true,
-				fix: "switch it on: a fallback to the Internet hides a broken cache"},
+			rule{
+				path: "RegistryMirrorConfig[" + m.Registry + "].endpoints", needed: []any{map[string]any{"url": m.URL, "overridePath": true}},
+				fix: "write Harbor's /v2/<project> with overridePath, or Talos appends a second /v2",
+			},
+			rule{
+				path: "RegistryMirrorConfig[" + m.Registry + "].skipFallback", needed: true,
+				fix: "switch it on: a fallback to the Internet hides a broken cache",
+			},
 		)
 	}
 	for _, root := range in.TrustedRoots {
-		rules = append(rules, rule{path: "TrustedRootsConfig[" + root.Name + "].certificates", problem: sameRoots(root.PEM),
-			fix: "copy the site's certificate authority, or no image can be pulled"})
+		rules = append(rules, rule{
+			path: "TrustedRootsConfig[" + root.Name + "].certificates", problem: sameRoots(root.PEM),
+			fix: "copy the site's certificate authority, or no image can be pulled",
+		})
 	}
 	return rules
 }

@@ -99,16 +99,23 @@ func TestCloneResult(t *testing.T) {
 		want map[string]string
 	}{
 		"linked": {
-			1000, 101, map[string]string{"name": "w1", "description": "mark"}, "local-lvm:vm-1000-disk-0,size=10G",
+			1000, 101,
+			map[string]string{"name": "w1", "description": "mark"},
+			"local-lvm:vm-1000-disk-0,size=10G",
 			"create linked clone of drive scsi0 (local-lvm:base-101-disk-0)\n  Logical volume \"vm-1000-disk-0\" created.",
 			map[string]string{"name": "w1", "description": "mark", "ide2": "local-lvm:vm-1000-cloudinit,media=cdrom,size=4M"},
 		},
 		"full": {
-			1001, 101, map[string]string{"full": "1"}, "local-lvm:vm-1001-disk-0,size=10G",
-			"transferred 10.0 GiB of 10.0 GiB (100.00%)", map[string]string{"name": "Copy-of-VM-talos-pv1-1"},
+			1001, 101,
+			map[string]string{"full": "1"},
+			"local-lvm:vm-1001-disk-0,size=10G",
+			"transferred 10.0 GiB of 10.0 GiB (100.00%)",
+			map[string]string{"name": "Copy-of-VM-talos-pv1-1"},
 		},
 		"full qcow2 falls back": {
-			1002, 101, map[string]string{"full": "1", "format": "qcow2"}, "local-lvm:vm-1002-disk-0,size=10G",
+			1002, 101,
+			map[string]string{"full": "1", "format": "qcow2"},
+			"local-lvm:vm-1002-disk-0,size=10G",
 			"format 'qcow2' is not supported by the target storage 'local-lvm' - using 'raw' instead", nil,
 		},
 		"plain is full": {1003, 500, nil, "local-lvm:vm-1003-disk-0,size=8G", "create full clone of drive scsi0 (local-lvm:vm-500-disk-0)", nil},

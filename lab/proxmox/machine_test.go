@@ -275,7 +275,8 @@ func TestCreate(t *testing.T) {
 		"root only":    {map[string]string{"vmid": "1001", "args": "-s"}, "500 only root can set 'args' config", ""},
 		"missing pool": {map[string]string{"vmid": "1001", "pool": "xx"}, "403 Permission check failed (pool 'xx' does not exist)", ""},
 		"bad format": {
-			map[string]string{"vmid": "1001", "scsi0": "local-lvm:8,format=qcow2"}, "200 OK",
+			map[string]string{"vmid": "1001", "scsi0": "local-lvm:8,format=qcow2"},
+			"200 OK",
 			"unable to create VM 1001 - unsupported format 'qcow2' at /usr/share/perl5/PVE/Storage/LvmThinPlugin.pm line 102.",
 		},
 		"bad option": {map[string]string{"vmid": "1001", "net0": "virtio,bridge=vmbr0,foo=1"}, "400 Parameter verification failed.", ""},
