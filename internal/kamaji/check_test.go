@@ -144,7 +144,7 @@ func TestCheck(t *testing.T) {
 		{"certificate without proxy", func(s *scene) { s.tenant.api = serve(s.t, s.ca, s.tenant.api.Config.Handler, balancer) }, []kamaji.Need{kamaji.NeedCertificate}, "not good for the proxy's address 10.1.1.10"},
 		{"API server away", func(s *scene) { s.tenant.api.Close() }, unreached, "not good for"},
 		{"manager never reached it", func(s *scene) { delete(s.tenant.objects, leases+"kube-controller-manager") }, []kamaji.Need{kamaji.NeedControllerManager}, "does not reach the API server"},
-		{"scheduler stopped", func(s *scene) { s.tenant.objects[leases+"kube-scheduler"] = lease(time.Minute) }, []kamaji.Need{kamaji.NeedScheduler}, "1m0s ago"},
+		{"scheduler stopped", func(s *scene) { s.tenant.objects[leases+"kube-scheduler"] = lease(10 * time.Minute) }, []kamaji.Need{kamaji.NeedScheduler}, "last renewed its lease"},
 		{"no rights yet", func(s *scene) { s.tenant.forbidden = true }, []kamaji.Need{kamaji.NeedAdminRights}, "kubeadm:cluster-admins is missing"},
 		{"old server in admin.conf", func(s *scene) {
 			s.secrets["admin-kubeconfig"].Data["admin.conf"] = s.ca.kubeconfig("https://10.1.1.9:6443", "kubernetes-admin")

@@ -1,4 +1,4 @@
-package inlab_test
+package kamajitest_test
 
 import (
 	"context"
@@ -40,9 +40,9 @@ func spec() kamaji.Spec {
 	}
 }
 
-// TestInTheLab takes one control plane from nothing to nothing, with a real
-// API server behind it.
-func TestInTheLab(t *testing.T) {
+// TestProduct has the product's client take one control plane from nothing to
+// nothing, with a real API server behind it.
+func TestProduct(t *testing.T) {
 	w := kamajitest.Start(t, kamajitest.Options{Balancer: true, Node: true})
 	c, err := kamaji.New(w.API, kamaji.Options{})
 	if err != nil {
