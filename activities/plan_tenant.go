@@ -140,7 +140,9 @@ func (p *Planner) observe(ctx context.Context, tenant domain.Tenant) (plan.Obser
 	}
 	for _, host := range cluster.Hosts {
 		tell(ctx, "host "+host.Name+" to tell what it has", "")
-		observed.Hosts = append(observed.Hosts, p.host(ctx, pve, cluster, host))
+		if h, known := p.host(ctx, pve, cluster, host); known {
+			observed.Hosts = append(observed.Hosts, h)
+		}
 	}
 	if err := p.countFree(ctx, pve, cluster, tenant.Name, &observed); err != nil {
 		return observed, err
@@ -175,20 +177,21 @@ func use(s *site.Site, cluster *site.Cluster) proxmox.Use {
 	return u
 }
 
-// host observes one host; what goes wrong is its problem.
-func (p *Planner) host(ctx context.Context, pve *proxmox.Client, cluster *site.Cluster, host site.Host) plan.Host {
+// host observes one host; what goes wrong is its problem. It returns false for
+// a name that Proxmox does not know: that host cannot be brought back.
+func (p *Planner) host(ctx context.Context, pve *proxmox.Client, cluster *site.Cluster, host site.Host) (plan.Host, bool) {
 	h := plan.Host{Name: host.Name, Cluster: cluster.Name}
 	capacity, err := hostCapacity(ctx, pve, host)
 	if err != nil {
 		h.Problem = err.Error()
-		return h
+		return h, !errors.Is(err, proxmox.ErrNoSuchNode)
 	}
 	h.MemoryMiB = int64(capacity.MemoryMiB - capacity.ReserveMemoryMiB)
 	h.VCPUs = int64(capacity.VCPUs - capacity.ReserveVCPUs)
 	reservations, err := p.Leases.Ledger(ctx, lease.Host{Cluster: cluster.Name, Name: host.Name})
 	if err != nil {
 		h.Problem = err.Error()
-		return h
+		return h, true
 	}
 	for _, r := range reservations {
 		h.Holders = append(h.Holders, plan.Holder{Name: r.Purpose, MemoryMiB: int64(r.MemoryMiB), VCPUs: int64(r.Cores)})
@@ -204,7 +207,7 @@ func (p *Planner) host(ctx context.Context, pve *proxmox.Client, cluster *site.C
 	if err := p.hostParts(ctx, pve, host, &h); err != nil {
 		h.Problem = err.Error()
 	}
-	return h
+	return h, true
 }
 
 // hostParts observes storages, bridges and templates.
