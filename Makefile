@@ -11,8 +11,9 @@ GOTESTSUM := $(TOOLS)/gotestsum
 RACED := ./internal/codec ./internal/domain ./internal/lease ./internal/plan ./internal/site ./lab/faults ./lab/latency
 # Packages without a lab of their own.
 UNIT = $(shell go list ./... | grep -v -e /lab/ -e /lab$$)
-# Packages that make namespaces or start programs: one at a time.
-LAB = $(shell go list ./lab/...)
+# Packages that make namespaces or start programs: one at a time. The scenarios
+# are a target of their own.
+LAB = $(shell go list ./lab/... | grep -v /lab/scenario$$)
 
 ##@ See it run
 
@@ -53,6 +54,12 @@ unit: $(GOTESTSUM) ## Tests of all packages, those of the lab one at a time
 .PHONY: race
 race: $(GOTESTSUM) ## The race detector on pure packages
 	CGO_ENABLED=1 $(GOTESTSUM) --format pkgname --jsonfile $(BUILD)/test-race.json -- -count=1 -race $(RACED)
+
+.PHONY: scenarios
+scenarios: $(GOTESTSUM) ## What Aether promises, in one lab (LIST=1 lists it, RUN=<pattern> chooses)
+	@if [ -n "$(LIST)" ]; then CGO_ENABLED=0 go test ./lab/scenario -count=1 -args -list-scenarios | grep -v '^ok'; else \
+	CGO_ENABLED=0 $(GOTESTSUM) --format standard-verbose --jsonfile $(BUILD)/test-scenarios.json -- \
+	-count=1 -timeout 90m ./lab/scenario -args -scenarios '$(RUN)'; fi
 
 ##@ Keep it in order
 
