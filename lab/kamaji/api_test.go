@@ -40,6 +40,7 @@ func TestWithoutPods(t *testing.T) {
 	t.Run("walk", func(t *testing.T) { testWalk(t, w) })
 	t.Run("silence", func(t *testing.T) { testSilence(t, w) })
 	t.Run("changes", func(t *testing.T) { testChanges(t, w) })
+	t.Run("konnectivity", func(t *testing.T) { testKonnectivity(t, w) })
 	t.Run("datastore away", func(t *testing.T) { testStoreAway(t, w) })
 	t.Run("kamaji away", func(t *testing.T) { testKamajiAway(t, w) })
 }
