@@ -95,10 +95,7 @@ func TestCloneVMIsKilledWhileItRuns(t *testing.T) {
 	ctx, kill := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- w.proxmox().CloneVM(ctx, refOf(workerID)) }()
-	eventually(t, "a clone in flight", func() bool {
-		upid, err := w.pve.CloneInFlight(t.Context(), "pv1-1", 101, 1000)
-		return err == nil && upid != ""
-	})
+	w.eventuallyCloning()
 	kill()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Fatalf("ended with %v", err)
@@ -115,6 +112,15 @@ func TestCloneVMIsKilledWhileItRuns(t *testing.T) {
 		t.Errorf("%d VMs", w.count())
 	}
 	w.noSlots()
+}
+
+// eventuallyCloning waits until the clone to VMID 1000 is in flight.
+func (w *world) eventuallyCloning() {
+	w.t.Helper()
+	eventually(w.t, "a clone in flight", func() bool {
+		upid, err := w.pve.CloneInFlight(w.t.Context(), "pv1-1", 101, 1000)
+		return err == nil && upid != ""
+	})
 }
 
 func (w *world) platformMachine(id string) *machine {
