@@ -5,6 +5,7 @@ SHELL := bash
 export CGO_ENABLED ?= 0
 
 BUILD := build
+FUZZTIME ?= 20s
 TOOLS := $(BUILD)/tools
 GOTESTSUM := $(TOOLS)/gotestsum
 # Pure packages, which the race detector can watch in little time.
@@ -43,13 +44,28 @@ build/bin/lab:
 ##@ Prove it
 
 .PHONY: test
-test: verify unit race scenarios ## Everything: lint, unit and lab tests, scenarios; with a summary
-	@$(GOTESTSUM) tool slowest --num 10 --jsonfile <(cat $(BUILD)/test-*.json) || true
+test: $(GOTESTSUM) programs ## Everything: formatting, lint, unit and lab tests, fuzzing, scenarios; with a summary
+	@rm -f $(BUILD)/test-*.json
+	@status=0; $(MAKE) --no-print-directory -k verify lint unit race fuzz lab-tests scenarios || status=1; \
+	(cd tools && go run ./summary ../$(BUILD)/test-*.json) || status=1; exit $$status
+
+# Built before any test's time runs.
+.PHONY: programs
+programs: build/bin/lab
+	@CGO_ENABLED=0 go build -o build/bin/lab ./lab
+	@build/bin/lab build
 
 .PHONY: unit
-unit: $(GOTESTSUM) ## Tests of all packages, those of the lab one at a time
+unit: $(GOTESTSUM) ## Tests of the packages without a lab of their own
 	$(GOTESTSUM) --format pkgname --jsonfile $(BUILD)/test-unit.json -- -count=1 $(UNIT)
-	$(GOTESTSUM) --format pkgname --jsonfile $(BUILD)/test-lab.json -- -count=1 -p 1 -timeout 20m $(LAB)
+
+.PHONY: lab-tests
+lab-tests: $(GOTESTSUM) programs ## The lab's own tests, one package at a time
+	$(GOTESTSUM) --format pkgname --jsonfile $(BUILD)/test-lab.json -- -count=1 -p 1 -timeout 30m $(LAB)
+
+.PHONY: fuzz
+fuzz: ## Fuzz the loaders of people's files (FUZZTIME=20s each)
+	go test ./internal/site -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME)
 
 .PHONY: race
 race: $(GOTESTSUM) ## The race detector on pure packages
