@@ -61,6 +61,17 @@ func (c *current) get() Beat {
 	return c.beat
 }
 
+// change must be called with the lock held.
+func (c *current) change(waitsFor, detail, task string) {
+	if c.beat.WaitsFor != waitsFor {
+		c.beat.WaitsFor, c.beat.Since = waitsFor, c.now()
+	}
+	c.beat.Detail = detail
+	if task != "" {
+		c.beat.Task = task
+	}
+}
+
 // ExecuteActivity implements interceptor.ActivityInboundInterceptor.
 func (i *beatingActivity) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
 	if activity.GetInfo(ctx).HeartbeatTimeout == 0 {
@@ -103,13 +114,7 @@ func tellTask(ctx context.Context, waitsFor, detail, task string) {
 		return
 	}
 	c.mu.Lock()
-	if c.beat.WaitsFor != waitsFor {
-		c.beat.WaitsFor, c.beat.Since = waitsFor, c.now()
-	}
-	c.beat.Detail = detail
-	if task != "" {
-		c.beat.Task = task
-	}
+	c.change(waitsFor, detail, task)
 	beat := c.beat
 	c.mu.Unlock()
 	activity.RecordHeartbeat(ctx, beat)
