@@ -254,5 +254,5 @@ func answers(ctx context.Context, address string, ca []byte) error {
 // versions, what they said. Their certificates are worth nothing from then on.
 // It is repeatable.
 func (a *Envoy) RevokeProxy(ctx context.Context, in TenantRef) error {
-	return classify(a.Store.Forget(ctx, in.Tenant))
+	return insist(a.Store.Forget(ctx, in.Tenant))
 }

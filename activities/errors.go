@@ -140,6 +140,21 @@ func classify(err error) error {
 	}
 }
 
+// insist is classify for undo and removal, which never give up: what would be
+// final is repeated, slowly, until a person has mended it. Giving up would
+// leave something behind that nobody looks for.
+func insist(err error) error {
+	err = classify(err)
+	var application *temporal.ApplicationError
+	if !errors.As(err, &application) || !application.NonRetryable() {
+		return err
+	}
+	return temporal.NewApplicationErrorWithOptions(application.Message(), application.Type(), temporal.ApplicationErrorOptions{NextRetryDelay: insistEvery})
+}
+
+// insistEvery is the pause of what waits for a person.
+const insistEvery = 15 * time.Second
+
 // refused makes a final error that says why something is not done.
 func refused(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{errRefused}, args...)...)

@@ -217,7 +217,7 @@ func (a *Kamaji) reportControlPlane(ctx context.Context, tenant, version string)
 // kubeconfigs and returns once its pods are gone. It is repeatable. It never
 // strips a finalizer; what holds the object is told in the heartbeats.
 func (a *Kamaji) DeleteControlPlane(ctx context.Context, in TenantRef) error {
-	return classify(a.deleteControlPlane(ctx, in.Tenant))
+	return insist(a.deleteControlPlane(ctx, in.Tenant))
 }
 
 func (a *Kamaji) deleteControlPlane(ctx context.Context, tenant string) error {

@@ -215,7 +215,7 @@ func ranges(all []site.AddressRange) []lease.AddressRange {
 // ReleaseMachine gives back all a machine holds. It is repeatable; what is not
 // held is fine. It must only run once the VM is seen gone.
 func (a *Machines) ReleaseMachine(ctx context.Context, in MachineRef) error {
-	return classify(a.releaseMachine(ctx, in.MachineID))
+	return insist(a.releaseMachine(ctx, in.MachineID))
 }
 
 func (a *Machines) releaseMachine(ctx context.Context, id string) error {
@@ -274,7 +274,7 @@ func (a *Machines) ListMachines(ctx context.Context, in TenantRef) (*TenantMachi
 // machine, if it is being deleted, and deletes the AetherVM. It must only run
 // once the machine's VM and leases are gone. It is repeatable.
 func (a *Machines) ForgetMachine(ctx context.Context, in MachineRef) error {
-	return classify(a.forgetMachine(ctx, in.MachineID))
+	return insist(a.forgetMachine(ctx, in.MachineID))
 }
 
 func (a *Machines) forgetMachine(ctx context.Context, id string) error {

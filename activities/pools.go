@@ -297,13 +297,13 @@ func (a *Pools) RemovePools(ctx context.Context, in TenantRef) error {
 			return classify(fmt.Errorf("delete MachineDeployment %s: %w", deployments[i].Name, err))
 		}
 	}
-	return classify(a.waitMachinesGone(ctx, in.Tenant))
+	return insist(a.waitMachinesGone(ctx, in.Tenant))
 }
 
 // WaitMachinesGone waits until core and RemoveWorker have removed all of the
 // tenant's machines. It is repeatable.
 func (a *Pools) WaitMachinesGone(ctx context.Context, in TenantRef) error {
-	return classify(a.waitMachinesGone(ctx, in.Tenant))
+	return insist(a.waitMachinesGone(ctx, in.Tenant))
 }
 
 func (a *Pools) waitMachinesGone(ctx context.Context, tenant string) error {

@@ -315,7 +315,7 @@ func (a *Proxmox) flushNeighbours(ctx context.Context, id string) error {
 // is not touched: ours is gone then. A host that cannot be asked is not
 // absence; it is repeated until the host answers.
 func (a *Proxmox) DestroyVM(ctx context.Context, in MachineRef) error {
-	return classify(a.destroyVM(ctx, in.MachineID))
+	return insist(a.destroyVM(ctx, in.MachineID))
 }
 
 func (a *Proxmox) destroyVM(ctx context.Context, id string) error {

@@ -35,7 +35,7 @@ func (a *Tenants) DeleteCluster(ctx context.Context, in TenantRef) error {
 // the tenant's address back and deletes the namespace if Aether made it. It
 // must only run once pods, VMs and leases are seen gone. It is repeatable.
 func (a *Tenants) FinishDeletion(ctx context.Context, in TenantRef) error {
-	return classify(a.finishDeletion(ctx, in.Tenant))
+	return insist(a.finishDeletion(ctx, in.Tenant))
 }
 
 func (a *Tenants) finishDeletion(ctx context.Context, tenant string) error {
