@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
 // Settings are what Aether decides about a tenant's Cilium.
@@ -92,6 +94,9 @@ func base(s Settings) map[string]any {
 			// A pool's taint on every node would keep the operator, and so
 			// Cilium, from ever starting.
 			"tolerations": []any{map[string]any{"operator": "Exists"}},
+			// Tolerating everything, the operator comes back to a node that is
+			// being drained, and the drain of a tenant's only node never ends.
+			"podLabels":   map[string]any{clusterv1.PodDrainLabel: "skip"},
 			"rollOutPods": true,
 		},
 		// Without these a changed configuration restarts nothing.
