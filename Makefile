@@ -77,6 +77,18 @@ scenarios: $(GOTESTSUM) ## What Aether promises, in one lab (LIST=1 lists it, RU
 	CGO_ENABLED=0 $(GOTESTSUM) --format standard-verbose --jsonfile $(BUILD)/test-scenarios.json -- \
 	-count=1 -timeout 90m ./lab/scenario -args -scenarios '$(RUN)'; fi
 
+.PHONY: replay
+replay: ## Replay the recorded histories against the workflows, and check registered names
+	go test ./workflows -count=1 -run 'Replay|Registered|Recorded|Histories' -v
+
+.PHONY: histories
+histories: build/bin/lab ## Record in a lab the histories that are missing (SUFFIX=-v2 records new ones beside the old)
+	@build/bin/lab histories $(if $(SUFFIX),--suffix $(SUFFIX)) --state $(BUILD)/lab-histories
+
+.PHONY: bench
+bench: build/bin/lab ## Measure one join and ten at once at real time, into build/bench.json (OUT=file, SPEED=x)
+	@build/bin/lab bench --out $(or $(OUT),$(BUILD)/bench.json) $(if $(SPEED),--speed $(SPEED)) --state $(BUILD)/lab-bench
+
 ##@ Keep it in order
 
 .PHONY: lint

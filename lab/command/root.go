@@ -60,8 +60,8 @@ ends with it.`,
 	}
 	root.PersistentFlags().StringVar(&l.state, "state", defaultState(), "folder with the lab's logs, files and sockets")
 	root.AddCommand(
-		l.upCommand(), l.downCommand(), l.statusCommand(), l.faultsCommand(), l.execCommand(), l.componentCommand(),
-		l.hostCommand(), l.secretsCommand(), l.floorCommand(), l.proxmoxCommand(), l.demoCommand(), l.worldCommand(),
+		l.buildCommand(), l.upCommand(), l.downCommand(), l.statusCommand(), l.faultsCommand(), l.execCommand(), l.componentCommand(),
+		l.hostCommand(), l.secretsCommand(), l.floorCommand(), l.proxmoxCommand(), l.demoCommand(), l.historiesCommand(), l.benchCommand(), l.worldCommand(),
 	)
 	return root
 }

@@ -74,9 +74,12 @@ func (c *component) status() control.Component {
 		if resident, err := c.process().ResidentBytes(); err == nil {
 			s.ResidentBytes = resident
 		}
+		if used, err := c.process().CPU(); err == nil {
+			s.CPU = used
+		}
 	}
 	if c.expected {
-		s.State, s.PID, s.ResidentBytes = control.Killed, 0, 0
+		s.State, s.PID, s.ResidentBytes, s.CPU = control.Killed, 0, 0, 0
 	}
 	return s
 }

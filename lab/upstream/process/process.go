@@ -196,6 +196,33 @@ func (p *Process) ResidentBytes() (int64, error) {
 	return pages * int64(os.Getpagesize()), nil
 }
 
+// userHZ is the unit of /proc's times on every architecture that Go runs on:
+// the kernel converts to it.
+const userHZ = 100
+
+// CPU is the processor time it has used so far.
+func (p *Process) CPU() (time.Duration, error) {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(p.PID()), "stat"))
+	if err != nil {
+		return 0, fmt.Errorf("processor time of %s: %w", p.name, err)
+	}
+	// The name is in parentheses and may hold spaces; the rest is numbers.
+	fields := bytes.Fields(data[bytes.LastIndexByte(data, ')')+1:])
+	const user, system = 11, 12 // after the name
+	if len(fields) <= system {
+		return 0, fmt.Errorf("processor time of %s: stat says %q", p.name, data)
+	}
+	var ticks int64
+	for _, field := range [][]byte{fields[user], fields[system]} {
+		n, err := strconv.ParseInt(string(field), 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("processor time of %s: %w", p.name, err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * time.Second / userHZ, nil
+}
+
 // An error carries this much of the log: some lines, and of a line its begin,
 // where the message is; stack traces follow it.
 const (

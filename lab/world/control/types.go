@@ -20,14 +20,16 @@ const (
 
 // Component is a part of the lab that runs.
 type Component struct {
-	Name          string        `json:"name"`
-	State         State         `json:"state"`
-	Address       string        `json:"address,omitempty"`
-	PID           int           `json:"pid,omitempty"`
-	ResidentBytes int64         `json:"residentBytes,omitempty"`
-	Since         time.Time     `json:"since"`
-	ReadyAfter    time.Duration `json:"readyAfter"`
-	Log           string        `json:"log"`
+	Name          string `json:"name"`
+	State         State  `json:"state"`
+	Address       string `json:"address,omitempty"`
+	PID           int    `json:"pid,omitempty"`
+	ResidentBytes int64  `json:"residentBytes,omitempty"`
+	// CPU is the processor time that the process has used.
+	CPU        time.Duration `json:"cpu,omitempty"`
+	Since      time.Time     `json:"since"`
+	ReadyAfter time.Duration `json:"readyAfter"`
+	Log        string        `json:"log"`
 }
 
 // Status is the whole lab.
