@@ -8,6 +8,15 @@ func hostScenarios() []Scenario {
 	}
 }
 
-func tenantScenarios() []Scenario { return nil }
+// tenantScenarios need tenants; most share one that Aether made and one that was
+// made by hand.
+func tenantScenarios() []Scenario {
+	return []Scenario{
+		nodeRestriction(), advertiseAddress(), versionSkew(), caMismatch(), bootstrapToken(), storageNIC(),
+	}
+}
 
-func durabilityScenarios() []Scenario { return nil }
+// durabilityScenarios are about what is made, what survives, and what is left.
+func durabilityScenarios() []Scenario {
+	return []Scenario{createDelete()}
+}

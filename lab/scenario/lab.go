@@ -15,6 +15,7 @@ import (
 	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"aether.internal/aether/internal/capi"
+	"aether.internal/aether/lab/network"
 	"aether.internal/aether/lab/proxmox/access"
 	"aether.internal/aether/lab/upstream"
 	"aether.internal/aether/lab/world"
@@ -36,6 +37,10 @@ type Lab struct {
 
 	dir      string
 	operator func() (string, error)
+	shared   lazily[*tenant]
+	byHand   lazily[*handMade]
+	ceph     lazily[*network.Namespace]
+	guest    lazily[*network.Namespace]
 }
 
 // Start starts the lab with the parts that the scenarios need. Its state is
