@@ -148,7 +148,7 @@ func (a *Talos) renderInput(ctx context.Context, m *machine, tenant *v1alpha1.Ae
 	}
 	input := talos.Input{
 		Cluster:           tenant.Name,
-		Endpoint:          fmt.Sprintf("https://%s:%d", tenant.Spec.ControlPlaneEndpoint.Host, domain.APIServerPort),
+		Endpoint:          domain.EndpointURL(tenant.Spec.ControlPlaneEndpoint.Host),
 		KubernetesCA:      access.CA,
 		TalosCA:           ca,
 		Token:             token,

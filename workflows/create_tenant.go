@@ -196,7 +196,7 @@ func (c *createTenant) finish(ctx workflow.Context) (*CreateTenantResult, error)
 	}
 	return &CreateTenantResult{
 		Tenant:           c.tenant.Name,
-		Endpoint:         fmt.Sprintf("https://%s:%d", c.proxy.Address, domain.APIServerPort),
+		Endpoint:         domain.EndpointURL(c.proxy.Address),
 		KubeconfigSecret: done.KubeconfigSecret,
 		Nodes:            done.Nodes,
 		Proven:           done.Nodes > 0,

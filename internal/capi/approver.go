@@ -14,6 +14,7 @@ import (
 
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -147,10 +148,13 @@ func pending(request *certificatesv1.CertificateSigningRequest) bool {
 func (a *approver) approve(ctx context.Context, tenant string, clientset kubernetes.Interface, name string) error {
 	requests := clientset.CertificatesV1().CertificateSigningRequests()
 	request, err := requests.Get(ctx, name, metav1.GetOptions{})
-	if client.IgnoreNotFound(err) != nil {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("read request: %w", err)
 	}
-	if err != nil || !pending(request) {
+	if !pending(request) {
 		return nil
 	}
 	machines := &v1alpha1.AetherVMList{}

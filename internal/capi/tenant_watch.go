@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,10 +40,11 @@ func (w *tenantWatcher) setup(manager ctrl.Manager) error {
 func (w *tenantWatcher) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	secret := &corev1.Secret{}
 	err := w.client.Get(ctx, request.NamespacedName, secret)
-	if client.IgnoreNotFound(err) != nil {
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
 		return ctrl.Result{}, err
 	}
-	if err != nil || !secret.DeletionTimestamp.IsZero() {
+	if missing || !secret.DeletionTimestamp.IsZero() {
 		w.approver.forget(request.Name[:len(request.Name)-len("-kubeconfig")])
 		return ctrl.Result{}, nil
 	}

@@ -31,7 +31,7 @@ type ChartRef struct {
 	CA         []byte // PEM; nil: the system's
 }
 
-// ErrChart: the chart cannot be had or is not the one that was asked for.
+// ErrChart means that the chart cannot be had or is not the one that was asked for.
 var ErrChart = errors.New("chart is not usable")
 
 // Chart is a loaded chart.

@@ -29,13 +29,13 @@ func newCodec(t *testing.T, lines ...string) *codec.Codec {
 	return codec.New(keys)
 }
 
-func clear(text string) *commonpb.Payload {
+func plain(text string) *commonpb.Payload {
 	return &commonpb.Payload{Metadata: map[string][]byte{"encoding": []byte("json/plain")}, Data: []byte(text)}
 }
 
 func TestRoundTrip(t *testing.T) {
 	c := newCodec(t, line("a", 1))
-	want := clear(`"tenant-a"`)
+	want := plain(`"tenant-a"`)
 	encoded, err := c.Encode([]*commonpb.Payload{want})
 	if err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func TestOldKeyStillReads(t *testing.T) {
-	old, err := newCodec(t, line("a", 1)).Encode([]*commonpb.Payload{clear("1")})
+	old, err := newCodec(t, line("a", 1)).Encode([]*commonpb.Payload{plain("1")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestOldKeyStillReads(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	c := newCodec(t, line("a", 1))
-	encoded, err := c.Encode([]*commonpb.Payload{clear("1")})
+	encoded, err := c.Encode([]*commonpb.Payload{plain("1")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestDecodeRefuses(t *testing.T) {
 }
 
 func TestClearPayloadPasses(t *testing.T) {
-	want := clear("1")
+	want := plain("1")
 	got, err := newCodec(t, line("a", 1)).Decode([]*commonpb.Payload{want})
 	if err != nil || !proto.Equal(want, got[0]) {
 		t.Errorf("got %v, %v", got, err)
@@ -123,7 +123,7 @@ func TestParseKeysRefuses(t *testing.T) {
 
 func TestHandler(t *testing.T) {
 	c := newCodec(t, line("a", 1))
-	encoded, err := c.Encode([]*commonpb.Payload{clear(`"x"`)})
+	encoded, err := c.Encode([]*commonpb.Payload{plain(`"x"`)})
 	if err != nil {
 		t.Fatal(err)
 	}

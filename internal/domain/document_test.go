@@ -93,7 +93,12 @@ func TestShown(t *testing.T) {
 		value any
 		want  string
 	}{
-		{"", "nothing"}, {"a", `"a"`}, {"a\nb", `"a\nb"`}, {7, "7"}, {int32(-1), "-1"}, {true, "true"},
+		{"", "nothing"},
+		{"a", `"a"`},
+		{"a\nb", `"a\nb"`},
+		{7, "7"},
+		{int32(-1), "-1"},
+		{true, "true"},
 		{strings.Repeat("é", 81), `"` + strings.Repeat("é", 80) + `…"`},
 	} {
 		if got := domain.Shown(test.value); got != test.want {

@@ -1,8 +1,10 @@
 package domain
 
 import (
+	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +21,11 @@ const (
 	APIServerPort    = 6443
 	KonnectivityPort = 8132
 )
+
+// EndpointURL is the URL of a tenant's API server behind its proxy.
+func EndpointURL(host string) string {
+	return "https://" + net.JoinHostPort(host, strconv.Itoa(APIServerPort))
+}
 
 // Tenant is a tenant as it shall be: the AetherCluster's spec with the site's
 // defaults filled in. It is the input of the tenant workflows.

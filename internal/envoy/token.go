@@ -112,12 +112,12 @@ func (s *Store) redeemOnce(ctx context.Context, token, fingerprint string) (ID, 
 	}
 	generation, err := strconv.ParseInt(secret.Labels[LabelGeneration], 10, 64)
 	if err != nil {
-		return ID{}, fmt.Errorf("Secret %s: label %s: %w", secret.Name, LabelGeneration, err)
+		return ID{}, fmt.Errorf("secret %s: label %s: %w", secret.Name, LabelGeneration, err)
 	}
 	id := ID{Tenant: secret.Labels[LabelTenant], Generation: generation}
 	expires, err := time.Parse(time.RFC3339, string(secret.Data[keyExpires]))
 	if err != nil {
-		return ID{}, fmt.Errorf("Secret %s: %s: %w", secret.Name, keyExpires, err)
+		return ID{}, fmt.Errorf("secret %s: %s: %w", secret.Name, keyExpires, err)
 	}
 	used := string(secret.Data[keyKey])
 	switch {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// ErrExhausted: everything is held. The error is an *ExhaustedError.
+// ErrExhausted means that everything is held. The error is an *ExhaustedError.
 var ErrExhausted = errors.New("nothing is free")
 
 // ExhaustedError says that a pool has nothing free, and who holds it.

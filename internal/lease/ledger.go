@@ -52,7 +52,7 @@ type Capacity struct {
 	Guests           []Guest // all that Proxmox shows, ours included
 }
 
-// ErrNoRoom: the host cannot take it. The error is a *NoRoomError.
+// ErrNoRoom means that the host cannot take it. The error is a *NoRoomError.
 var ErrNoRoom = errors.New("host has no room")
 
 // NoRoomError says what a host lacks and who holds what.

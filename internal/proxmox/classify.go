@@ -102,7 +102,7 @@ func classifyAnswer(op string, api *goproxmox.APIError) *Error {
 // or gone rather than that a parameter is wrong.
 func kindOfFields(fields map[string]string) error {
 	for _, text := range fields {
-		switch kind := kindOfMessage(text); kind {
+		switch kind := kindOfMessage(text); kind { //nolint:errorlint // one of our own kinds, never wrapped
 		case ErrAlreadyExists, ErrNoSuchTask, ErrNotFound:
 			return kind
 		}

@@ -113,7 +113,7 @@ func (e *Error) Unwrap() []error {
 
 // advice says what a person can do about a kind of error.
 func advice(kind error) string {
-	switch kind {
+	switch kind { //nolint:errorlint // one of our own kinds, never wrapped
 	case ErrUnauthorized:
 		return "check the token's secret, that token and user are enabled, and the hosts' clocks"
 	case ErrForbidden:
@@ -134,7 +134,7 @@ func advice(kind error) string {
 // OutcomeUnknown tells whether a write that returned err may have happened.
 func OutcomeUnknown(err error) bool {
 	var e *Error
-	return errors.As(err, &e) && e.Kind == ErrUnreachable && !e.notSent
+	return errors.As(err, &e) && errors.Is(e.Kind, ErrUnreachable) && !e.notSent
 }
 
 // TaskError is a task that ended badly.

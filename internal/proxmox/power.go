@@ -153,7 +153,7 @@ func (c *Client) gone(ctx context.Context, op string, ref Ref, failed error) err
 	case err != nil:
 		return err
 	case seen.Belongs(ref.Machine) != nil:
-		return nil // gone, and its VMID is another's already
+		return nil //nolint:nilerr // gone, and its VMID is another's already
 	default:
 		return &Error{Op: op, Kind: ErrUnknown, Message: "the task succeeded, but the VM still exists"}
 	}

@@ -74,7 +74,7 @@ func (a *announcer) follow(ctx context.Context) error {
 			if !bytes.Equal(update.Attrs().HardwareAddr, a.mac) {
 				continue
 			}
-			carrier := update.Header.Type == unix.RTM_NEWLINK && update.IfInfomsg.Flags&unix.IFF_RUNNING != 0
+			carrier := update.Header.Type == unix.RTM_NEWLINK && update.Flags&unix.IFF_RUNNING != 0
 			if carrier == up {
 				continue
 			}
