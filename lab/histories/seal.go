@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
+	"regexp"
 
 	commonpb "go.temporal.io/api/common/v1"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -38,7 +38,8 @@ const (
 // Seal changes the history: payloads encrypted with the published key,
 // identities and the machine's name taken out.
 func (s *Sealer) Seal(ctx context.Context, history *historypb.History) error {
-	scrub(history.ProtoReflect(), s.Hostname)
+	hostname := name(s.Hostname)
+	scrub(history.ProtoReflect(), hostname)
 	visitor := func(_ *proxy.VisitPayloadsContext, payloads []*commonpb.Payload) ([]*commonpb.Payload, error) {
 		clear, err := s.From.Decode(payloads)
 		if err != nil {
@@ -46,9 +47,7 @@ func (s *Sealer) Seal(ctx context.Context, history *historypb.History) error {
 		}
 		for i, p := range clear {
 			clear[i] = proto.CloneOf(p)
-			if s.Hostname != "" {
-				clear[i].Data = bytes.ReplaceAll(p.GetData(), []byte(s.Hostname), []byte(somewhere))
-			}
+			clear[i].Data = hostname.ReplaceAll(p.GetData(), []byte(somewhere))
 		}
 		return s.To.Encode(clear)
 	}
@@ -60,9 +59,18 @@ func (s *Sealer) Seal(ctx context.Context, history *historypb.History) error {
 	return nil
 }
 
+// name matches a machine's name where it stands by itself: one as short as "vm"
+// is part of many words.
+func name(hostname string) *regexp.Regexp {
+	if hostname == "" {
+		return regexp.MustCompile(`\z.`) // nothing
+	}
+	return regexp.MustCompile(`\b` + regexp.QuoteMeta(hostname) + `\b`)
+}
+
 // scrub walks a message and replaces identities, sticky queues and the
 // machine's name in all strings.
-func scrub(m protoreflect.Message, hostname string) {
+func scrub(m protoreflect.Message, hostname *regexp.Regexp) {
 	if queue, ok := m.Interface().(*taskqueuepb.TaskQueue); ok && queue.GetKind() == enumspb.TASK_QUEUE_KIND_STICKY {
 		queue.Name = "sticky" // it is named after the machine and the process
 	}
@@ -90,14 +98,11 @@ func scrub(m protoreflect.Message, hostname string) {
 	})
 }
 
-func scrubbed(field, value, hostname string) string {
+func scrubbed(field, value string, hostname *regexp.Regexp) string {
 	if field == "identity" {
 		return someone
 	}
-	if hostname == "" {
-		return value
-	}
-	return strings.ReplaceAll(value, hostname, somewhere)
+	return hostname.ReplaceAllString(value, somewhere)
 }
 
 // Encode writes a history as Temporal's tools do, one event a line.

@@ -38,20 +38,21 @@ func encode(t *testing.T, c *codec.Codec, text string) *commonpb.Payload {
 
 func TestSeal(t *testing.T) {
 	from, to := newCodec(t, "lab", 1), newCodec(t, "published", 2)
+	const hostname = "vm" // as short as they come: it is part of other words
 	tenant := &commonpb.Payload{Data: []byte(`"demo"`)}
 	history := &historypb.History{Events: []*historypb.HistoryEvent{
 		{EventId: 1, Attributes: &historypb.HistoryEvent_WorkflowExecutionStartedEventAttributes{WorkflowExecutionStartedEventAttributes: &historypb.WorkflowExecutionStartedEventAttributes{
-			Identity: "17@laptop", Input: &commonpb.Payloads{Payloads: []*commonpb.Payload{encode(t, from, `"10.1.1.50 as laptop saw it"`)}},
+			Identity: "17@" + hostname, Input: &commonpb.Payloads{Payloads: []*commonpb.Payload{encode(t, from, `{"vmid":1001,"seen":"10.1.1.50 by vm"}`)}},
 			SearchAttributes: &commonpb.SearchAttributes{IndexedFields: map[string]*commonpb.Payload{"AetherTenant": tenant}},
 		}}},
 		{EventId: 2, Attributes: &historypb.HistoryEvent_WorkflowTaskScheduledEventAttributes{WorkflowTaskScheduledEventAttributes: &historypb.WorkflowTaskScheduledEventAttributes{
-			TaskQueue: &taskqueuepb.TaskQueue{Name: "laptop:6f1e", Kind: enumspb.TASK_QUEUE_KIND_STICKY, NormalName: "aether"},
+			TaskQueue: &taskqueuepb.TaskQueue{Name: hostname + ":6f1e", Kind: enumspb.TASK_QUEUE_KIND_STICKY, NormalName: "aether"},
 		}}},
 		{EventId: 3, Attributes: &historypb.HistoryEvent_ActivityTaskStartedEventAttributes{ActivityTaskStartedEventAttributes: &historypb.ActivityTaskStartedEventAttributes{
-			Identity: "18@laptop", LastFailure: &failurepb.Failure{Message: "Encoded failure", Source: "laptop", EncodedAttributes: encode(t, from, `{"message":"no route"}`)},
+			Identity: "18@" + hostname, LastFailure: &failurepb.Failure{Message: "Encoded failure", Source: "vm: vmbr0", EncodedAttributes: encode(t, from, `{"message":"no route"}`)},
 		}}},
 	}}
-	sealer := &Sealer{From: from, To: to, Hostname: "laptop"}
+	sealer := &Sealer{From: from, To: to, Hostname: hostname}
 	if err := sealer.Seal(t.Context(), history); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func TestSeal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, word := range []string{"laptop", "17@", "10.1.1.50", "no route"} {
+	for _, word := range []string{`"vm`, "17@", "18@", "10.1.1.50", "no route"} {
 		if bytes.Contains(data, []byte(word)) {
 			t.Errorf("%q is in %s", word, data)
 		}
@@ -76,11 +77,14 @@ func TestSeal(t *testing.T) {
 	}
 	started := read.GetEvents()[0].GetWorkflowExecutionStartedEventAttributes()
 	input, err := to.Decode(started.GetInput().GetPayloads())
-	if err != nil || string(input[0].GetData()) != `"10.1.1.50 as host saw it"` {
+	if err != nil || string(input[0].GetData()) != `{"vmid":1001,"seen":"10.1.1.50 by host"}` {
 		t.Errorf("input is %v, %v", input, err)
 	}
 	if got := started.GetSearchAttributes().GetIndexedFields()["AetherTenant"]; !proto.Equal(got, tenant) {
 		t.Errorf("search attribute is %v, want it as it was", got)
+	}
+	if source := read.GetEvents()[2].GetActivityTaskStartedEventAttributes().GetLastFailure().GetSource(); source != "host: vmbr0" {
+		t.Errorf("source is %q", source)
 	}
 	if queue := read.GetEvents()[1].GetWorkflowTaskScheduledEventAttributes().GetTaskQueue(); queue.GetName() != "sticky" || queue.GetNormalName() != "aether" {
 		t.Errorf("task queue is %v", queue)

@@ -14,17 +14,27 @@ import (
 // examples/site.yaml states it.
 const cloneSlots = 2
 
-// kubeletMiB and ciliumMiB are what a fresh worker pulls before it is Ready;
-// the registry's catalogue says the same.
+// What a fresh worker pulls before it is usable; the registry's catalogue has
+// the sizes.
 const (
 	kubeletRepository = "ghcr.io/siderolabs/kubelet:"
 	ciliumRepository  = "quay.io/cilium/cilium:"
+	probeRepository   = "registry.k8s.io/e2e-test-images/agnhost:"
 )
+
+// ciliumInits is how many containers the chart's agent pod runs one after the
+// other before the agent.
+const ciliumInits = 6
+
+// workerConfigTasks are the configuration tasks of a worker: settings, and the
+// disk that grows from the template's size to that of the machine's class.
+const workerConfigTasks = 2
 
 // Floor computes the least time that joining workers, with or without making
 // their tenant, can take in this lab: the longest way through the latency
 // table, with everything that can be done side by side done so, and the limits
-// on clones. The time of real software (API servers, kubelets, Temporal) is
+// on clones. A worker has joined when it is usable: a pod runs on it that had
+// to be pulled. The time of real software (API servers, kubelets, Temporal) is
 // not in it.
 func (w *World) Floor(r control.FloorRequest) (control.Floor, error) {
 	if r.Workers < 0 || r.Hosts < 1 {
@@ -95,10 +105,10 @@ func (f *floor) clones(n int) time.Duration {
 func (f *floor) workerBoots(perHost, proxies int) []control.FloorStep {
 	return []control.FloorStep{
 		f.step("clone", f.clones(max(perHost+proxies, 1))),
-		f.step("configure and start the VM", f.clock.Of(latency.VMConfig), f.clock.Of(latency.VMStart)),
+		f.step("configure and start the VM", workerConfigTasks*f.clock.Of(latency.VMConfig), f.clock.Of(latency.VMStart)),
 		f.step("boot into maintenance mode", f.clock.Of(latency.TalosBoot)),
 		f.step("apply the configuration", f.clock.Of(latency.TalosApply), f.clock.Of(latency.TalosServices)),
-		f.step("pull and start the kubelet", f.pull(kubeletRepository), f.clock.Of(latency.ContainerStart)),
+		f.step("pull the kubelet", f.pull(kubeletRepository)),
 	}
 }
 
@@ -120,9 +130,10 @@ func (f *floor) tenant() []control.FloorStep {
 	return proxy
 }
 
-// join is the way from a kubelet that runs to a node that is Ready.
+// join is the way from a kubelet that runs to a node that is usable.
 func (f *floor) join() {
 	f.steps = append(f.steps,
-		f.step("pull and start Cilium", f.pull(ciliumRepository), f.clock.Of(latency.ContainerStart)),
-		f.step("set the pod network up", f.clock.Of(latency.CiliumAgent)))
+		f.step("pull and start Cilium", f.pull(ciliumRepository), (ciliumInits+1)*f.clock.Of(latency.ContainerStart)),
+		f.step("set the pod network up", f.clock.Of(latency.CiliumAgent)),
+		f.step("pull and start the probe", f.pull(probeRepository), f.clock.Of(latency.ContainerStart)))
 }
