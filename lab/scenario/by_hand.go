@@ -91,7 +91,11 @@ func (t *T) applyControlPlane(ctx context.Context, file, name string) (*handMade
 	if h.api, err = kubernetes.NewForConfig(h.config); err != nil {
 		return nil, fmt.Errorf("client of %s: %w", name, err)
 	}
-	return h, nil
+	// Kamaji says Ready before its administrator has any rights.
+	return h, eventually(ctx, "the administrator's rights", func(ctx context.Context) error {
+		_, err := h.api.CoreV1().Secrets(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{Limit: 1})
+		return err
+	})
 }
 
 // apply creates the objects of a file; those that exist stay.

@@ -18,5 +18,7 @@ func tenantScenarios() []Scenario {
 
 // durabilityScenarios are about what is made, what survives, and what is left.
 func durabilityScenarios() []Scenario {
-	return []Scenario{createDelete()}
+	return []Scenario{
+		createDelete(), rawStart(), uiMetadata(), cancelJoin(), killWorker(), lostAnswers(),
+	}
 }

@@ -16,9 +16,18 @@ import (
 	"aether.internal/aether/internal/lease"
 )
 
-// leftovers is an error that names everything that is still there of a tenant:
-// VMs, media, records, leases that are held, reservations, namespace, pods.
+// leftovers is an error that names everything that is still there of a tenant.
 func (t *T) leftovers(ctx context.Context, name string) error {
+	found, err := t.remains(ctx, name)
+	if err == nil && len(found) > 0 {
+		return unexpected("left of tenant %s: %s", name, strings.Join(found, ", "))
+	}
+	return err
+}
+
+// remains lists what is there of a tenant: VMs, records, leases that are held,
+// reservations, namespace, pods, control planes.
+func (t *T) remains(ctx context.Context, name string) ([]string, error) {
 	var found []string
 	for _, vm := range t.World.Proxmox.VMs() {
 		if strings.Contains(vm.Config["description"], name) || strings.HasPrefix(vm.Name, name+"-") {
@@ -30,14 +39,11 @@ func (t *T) leftovers(ctx context.Context, name string) error {
 	} {
 		more, err := look(ctx, name)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		found = append(found, more...)
 	}
-	if len(found) > 0 {
-		return unexpected("left of tenant %s: %s", name, strings.Join(found, ", "))
-	}
-	return nil
+	return found, nil
 }
 
 func (t *T) recordsOf(ctx context.Context, name string) ([]string, error) {

@@ -174,19 +174,13 @@ func nodeCertificate(ctx context.Context, admin kubernetes.Interface, name strin
 		return nil, nil, fmt.Errorf("make request: %w", err)
 	}
 	requests := admin.CertificatesV1().CertificateSigningRequests()
-	var request *certificatesv1.CertificateSigningRequest
-	wish := &certificatesv1.CertificateSigningRequest{
+	request, err := requests.Create(ctx, &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-"},
 		Spec: certificatesv1.CertificateSigningRequestSpec{
 			Request: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), SignerName: certificatesv1.KubeAPIServerClientKubeletSignerName,
 			Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageClientAuth},
 		},
-	}
-	// Kamaji says Ready before its administrator has any rights.
-	err = eventually(ctx, "the administrator's rights", func(ctx context.Context) error {
-		request, err = requests.Create(ctx, wish, metav1.CreateOptions{})
-		return err
-	})
+	}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, nil, fmt.Errorf("request certificate: %w", err)
 	}
