@@ -191,29 +191,47 @@ func probePod(s *site.Site, m *machine) *corev1.Pod {
 }
 
 // proveBy waits for the pod to run, then asks it for its log and runs a command
-// in it.
+// in it. What is in between (konnectivity, the kubelet's certificate) can only
+// be tried, not watched.
 func proveBy(ctx context.Context, access *TenantAccess, pod *corev1.Pod) error {
 	options := []client.ListOption{client.InNamespace(pod.Namespace), client.MatchingLabels(pod.Labels)}
-	return until(ctx, access.Kube, &corev1.PodList{}, options, func(ctx context.Context) (string, error) {
-		seen := &corev1.Pod{}
-		if err := access.Kube.Get(ctx, client.ObjectKeyFromObject(pod), seen); err != nil {
-			return "", fmt.Errorf("read the probe pod: %w", err)
+	for {
+		err := until(ctx, access.Kube, &corev1.PodList{}, options, func(ctx context.Context) (string, error) {
+			return podRuns(ctx, access.Kube, pod)
+		})
+		if err != nil {
+			return err
 		}
-		if seen.Status.Phase == corev1.PodFailed || seen.Status.Phase == corev1.PodSucceeded {
-			// It will not run again: the next attempt makes another.
-			if err := access.Kube.Delete(ctx, seen, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
-				return "", fmt.Errorf("delete the probe pod that ended: %w", err)
-			}
-			return "", waiting("the probe pod on %s ended (%s %s)", pod.Spec.NodeName, seen.Status.Phase, seen.Status.Message)
+		err = askPod(ctx, access.Config, pod)
+		if err == nil {
+			return nil
 		}
-		if seen.Status.Phase != corev1.PodRunning {
-			return "the probe pod on " + pod.Spec.NodeName + " to run" + why(seen), nil
+		waitsFor := "logs and exec on " + pod.Spec.NodeName + " through konnectivity and the kubelet's certificate"
+		tell(ctx, waitsFor, err.Error())
+		if stop := pause(ctx, checkPause); stop != nil {
+			return fmt.Errorf("wait for %s: %w (%w)", waitsFor, stop, err)
 		}
-		if err := askPod(ctx, access.Config, seen); err != nil {
-			return fmt.Sprintf("logs and exec on %s through konnectivity and the kubelet's certificate: %v", pod.Spec.NodeName, err), nil
-		}
+	}
+}
+
+// podRuns looks at the probe pod. One that ended is deleted.
+func podRuns(ctx context.Context, tenant client.Client, pod *corev1.Pod) (waitsFor string, err error) {
+	seen := &corev1.Pod{}
+	if err := tenant.Get(ctx, client.ObjectKeyFromObject(pod), seen); err != nil {
+		return "", fmt.Errorf("read the probe pod: %w", err)
+	}
+	switch seen.Status.Phase {
+	case corev1.PodRunning:
 		return "", nil
-	})
+	case corev1.PodFailed, corev1.PodSucceeded:
+		// It will not run again: the next attempt makes another.
+		if err := tenant.Delete(ctx, seen, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+			return "", fmt.Errorf("delete the probe pod that ended: %w", err)
+		}
+		return "", waiting("the probe pod on %s ended (%s %s)", pod.Spec.NodeName, seen.Status.Phase, seen.Status.Message)
+	default:
+		return "the probe pod on " + pod.Spec.NodeName + " to run" + why(seen), nil
+	}
 }
 
 func why(pod *corev1.Pod) string {

@@ -65,7 +65,7 @@ type Client struct {
 	base    string
 	auth    string
 	log     *slog.Logger
-	poll    time.Duration // first pause between looks at a task
+	poll    time.Duration // least pause between looks at a task
 }
 
 // New returns a client. It does not connect.

@@ -114,7 +114,9 @@ type TaskResult struct {
 }
 
 const (
-	slowestPoll  = time.Second
+	slowestPoll = time.Second
+	// lookShare bounds by which part of its length a task's end is seen late.
+	lookShare    = 8
 	detailEvery  = 3 * time.Second
 	logTailLines = 20
 )
@@ -128,7 +130,8 @@ func (c *Client) WaitTask(ctx context.Context, upid UPID, beat Beat) (TaskResult
 		return TaskResult{}, nil
 	}
 	progress := Progress{UPID: upid, Waits: fmt.Sprintf("task %s on %s", upid.Type(), upid.Node())}
-	pause, nextDetail, refused := c.poll, time.Now().Add(detailEvery), 0
+	begin, refused := time.Now(), 0
+	nextDetail := begin.Add(detailEvery)
 	for {
 		beat.tell(progress)
 		status, err := c.TaskStatus(ctx, upid)
@@ -150,10 +153,10 @@ func (c *Client) WaitTask(ctx context.Context, upid UPID, beat Beat) (TaskResult
 		default:
 			return TaskResult{}, err
 		}
+		pause := min(max(c.poll, time.Since(begin)/lookShare), slowestPoll)
 		if err := sleep(ctx, pause); err != nil {
 			return TaskResult{}, fmt.Errorf("wait for task %s: %w", upid, err)
 		}
-		pause = min(pause*3/2, slowestPoll)
 	}
 }
 

@@ -7,9 +7,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/go-logr/logr"
 	"go.temporal.io/sdk/client"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"aether.internal/aether/api/v1alpha1"
 	"aether.internal/aether/internal/capi"
@@ -40,6 +42,7 @@ func Connect(ctx context.Context, lab *control.Client, status control.Status) (*
 		Kubeconfig: status.Kubeconfig, TemporalAddress: status.Addresses[world.ForwardTemporal],
 		CodecKeys: site.CodecKeysFile(filepath.Dir(status.Site)),
 	}
+	ctrllog.SetLogger(logr.Discard()) // it complains when nobody has decided
 	scheme, err := capi.Scheme()
 	if err != nil {
 		return nil, err
