@@ -73,7 +73,7 @@ race: $(GOTESTSUM) ## The race detector on pure packages
 
 .PHONY: scenarios
 scenarios: $(GOTESTSUM) ## What Aether promises, in one lab (LIST=1 lists it, RUN=<pattern> chooses)
-	@if [ -n "$(LIST)" ]; then CGO_ENABLED=0 go test ./lab/scenario -count=1 -args -list-scenarios | grep -v '^ok'; else \
+	@if [ -n "$(LIST)" ]; then CGO_ENABLED=0 go test ./lab/scenario -count=1 -v -args -list-scenarios | grep -v '^ok'; else \
 	CGO_ENABLED=0 $(GOTESTSUM) --format standard-verbose --jsonfile $(BUILD)/test-scenarios.json -- \
 	-count=1 -timeout 90m ./lab/scenario -args -scenarios '$(RUN)'; fi
 
