@@ -185,6 +185,26 @@ func (p *Platform) apply(ctx context.Context, object map[string]any, manager str
 	return nil
 }
 
+// FindTenant tells whether the tenant's objects are a workflow's own, as
+// WriteTenant does, for a run that was cancelled before it heard that. A
+// namespace that Aether made and nothing was written to yet is its own too.
+func (a *Tenants) FindTenant(ctx context.Context, in TenantRef) (*WriteTenantResult, error) {
+	tenant := &v1alpha1.AetherCluster{}
+	err := a.Kube.Get(ctx, client.ObjectKey{Namespace: domain.TenantNamespace(in.Tenant), Name: in.Tenant}, tenant)
+	if err == nil {
+		_, ours := tenant.Annotations[ownAnnotation]
+		return &WriteTenantResult{Created: ours}, nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return nil, classify(fmt.Errorf("read AetherCluster %s: %w", in.Tenant, err))
+	}
+	namespace := &corev1.Namespace{}
+	if err := a.Kube.Get(ctx, client.ObjectKey{Name: domain.TenantNamespace(in.Tenant)}, namespace); client.IgnoreNotFound(err) != nil {
+		return nil, classify(fmt.Errorf("read Namespace %s: %w", domain.TenantNamespace(in.Tenant), err))
+	}
+	return &WriteTenantResult{Created: namespace.Labels[domain.CreatedByLabel] == domain.FieldManager}, nil
+}
+
 // LeaseProxy leases the tenant's own proxy address, writes it into the
 // AetherCluster as endpoint, and writes down the proxy's VM. It is repeatable:
 // address and VM are found again.

@@ -73,6 +73,32 @@ func TestWriteTenant(t *testing.T) {
 
 // TestAKubectlTenantIsNotOurs: what kubectl created is never called a
 // workflow's own, so that a cancellation does not delete it.
+func TestFindTenant(t *testing.T) {
+	w := newWorld(t)
+	want := func(when string, ours bool) {
+		t.Helper()
+		if got, err := w.tenants().FindTenant(t.Context(), demo()); err != nil || got.Created != ours {
+			t.Errorf("%s: ours is %+v, %v, want %t", when, got, err, ours)
+		}
+	}
+	want("nothing is there", false)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant-demo", Labels: map[string]string{domain.CreatedByLabel: domain.FieldManager}}}
+	if err := w.kube.Create(t.Context(), namespace); err != nil {
+		t.Fatal(err)
+	}
+	want("an attempt ended after the namespace", true)
+	if _, err := w.tenants().WriteTenant(t.Context(), WriteTenantInput{Tenant: w.wanted()}); err != nil {
+		t.Fatal(err)
+	}
+	want("a workflow wrote it", true)
+	object := w.tenant()
+	delete(object.Annotations, ownAnnotation)
+	if err := w.kube.Update(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	want("a person wrote it", false)
+}
+
 func TestAKubectlTenantIsNotOurs(t *testing.T) {
 	w := newWorld(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "tenant-demo"}}, tenantObject())
 	w.twice("WriteTenant", func() error {

@@ -191,6 +191,11 @@ func (c *createTenant) finish(ctx workflow.Context) (*CreateTenantResult, error)
 	if err != nil {
 		return nil, err
 	}
+	// What was cancelled must not be found there, also when the last activity
+	// was done already.
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if err := c.progress.phase(ctx, "Ready"); err != nil {
 		return nil, err
 	}
@@ -213,6 +218,9 @@ func (c *createTenant) undo(ctx workflow.Context, cause error) error {
 		return err
 	}
 	if c.touched {
+		if err := c.whose(dctx, cancelled); err != nil {
+			return fmt.Errorf("undo after %q: %w", Reason(cause), err)
+		}
 		if err := c.undoInfrastructure(dctx, cancelled); err != nil {
 			return fmt.Errorf("undo after %q: %w", Reason(cause), err)
 		}
@@ -231,6 +239,15 @@ func (c *createTenant) undo(ctx workflow.Context, cause error) error {
 		return err
 	}
 	return ended(cause)
+}
+
+// whose asks whether the objects are the run's own, when the cancellation came
+// before WriteTenant could tell.
+func (c *createTenant) whose(ctx workflow.Context, cancelled bool) error {
+	if !cancelled || c.written.Created {
+		return nil
+	}
+	return workflow.ExecuteActivity(untilDone(ctx, "Look whose the tenant's objects are"), tenants.FindTenant, c.ref).Get(ctx, &c.written)
 }
 
 func (c *createTenant) undoInfrastructure(ctx workflow.Context, cancelled bool) error {

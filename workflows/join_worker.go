@@ -77,6 +77,11 @@ func (j *joinWorker) run(ctx workflow.Context) (*JoinWorkerResult, error) {
 	if err := j.report(ctx, "report usable", machines.ReportUsable); err != nil {
 		return nil, err
 	}
+	// A machine whose join was cancelled must not stay, also when the last
+	// activity was done already.
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if err := j.progress.phase(ctx, "Usable"); err != nil {
 		return nil, err
 	}

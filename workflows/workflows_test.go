@@ -68,6 +68,7 @@ func environment(t *testing.T, j *journal) *testsuite.TestWorkflowEnvironment {
 	register(env, j, "WaitNodeReady", activities.NodeResult{NodeName: "demo-workers-6f1e0c52"})
 	register(env, j, "PlanTenant", activities.PlanTenantResult{Tenant: domain.Tenant{Name: "demo"}, Plan: plan.Plan{VMs: []plan.VM{{Role: "proxy", Host: "pv1-1"}}}})
 	register(env, j, "WriteTenant", activities.WriteTenantResult{Created: true})
+	register(env, j, "FindTenant", activities.WriteTenantResult{Created: true})
 	register(env, j, "LeaseProxy", activities.LeaseProxyResult{MachineID: machineID, Address: "10.1.1.10", Generation: 1})
 	register(env, j, "CompleteTenant", activities.CompleteTenantResult{KubeconfigSecret: "tenant-demo/demo-user-kubeconfig", Nodes: 2})
 	register(env, j, "ListMachines", activities.TenantMachines{MachineIDs: []string{machineID}})
@@ -132,7 +133,7 @@ func TestJoinWorkerUndoesWhateverStepFails(t *testing.T) {
 }
 
 func TestJoinWorkerCancelledAtEachStep(t *testing.T) {
-	for _, step := range []string{"LeaseMachine", "CloneVM", "StartVM", "WaitMaintenance", "PushMachineConfig", "WaitNodeReady", "ProveNode"} {
+	for _, step := range []string{"LeaseMachine", "CloneVM", "StartVM", "WaitMaintenance", "PushMachineConfig", "WaitNodeReady", "ProveNode", "ReportUsable"} {
 		t.Run(step, func(t *testing.T) {
 			j := &journal{}
 			env := environment(t, j)
@@ -213,18 +214,22 @@ func TestCreateTenantFailureKeepsObjects(t *testing.T) {
 }
 
 func TestCreateTenantCancelledDeletesItsOwnObjects(t *testing.T) {
-	j := &journal{}
-	env := environment(t, j)
-	j.hook = map[string]func(){"WaitWorkers": env.CancelWorkflow}
-	env.ExecuteWorkflow("CreateTenant", domain.Tenant{Name: "demo"}.Document())
-	if err := env.GetWorkflowError(); err == nil {
-		t.Fatal("completed")
-	}
-	got := j.list()
-	for _, want := range []string{"DeleteCluster", "WaitMachinesGone", "DeleteControlPlane", "DestroyVM", "FinishDeletion"} {
-		if !slices.Contains(got, want) {
-			t.Errorf("ran %v, want %s in it", got, want)
-		}
+	for _, step := range []string{"WriteTenant", "WaitWorkers", "CompleteTenant"} {
+		t.Run(step, func(t *testing.T) {
+			j := &journal{}
+			env := environment(t, j)
+			j.hook = map[string]func(){step: env.CancelWorkflow}
+			env.ExecuteWorkflow("CreateTenant", domain.Tenant{Name: "demo"}.Document())
+			if err := env.GetWorkflowError(); err == nil {
+				t.Fatal("completed")
+			}
+			got := j.list()
+			for _, want := range []string{"DeleteCluster", "WaitMachinesGone", "DeleteControlPlane", "DestroyVM", "FinishDeletion"} {
+				if !slices.Contains(got, want) {
+					t.Errorf("ran %v, want %s in it", got, want)
+				}
+			}
+		})
 	}
 }
 
