@@ -46,7 +46,9 @@ func runBeating(t *testing.T, heartbeat time.Duration, body func(context.Context
 		defer seen.mu.Unlock()
 		seen.list = append(seen.list, beat)
 	})
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{Heartbeats(time.Now)}})
+	env.SetWorkerOptions(worker.Options{
+		Interceptors: []interceptor.WorkerInterceptor{Heartbeats(time.Now)}, DeadlockDetectionTimeout: time.Minute, // a busy machine is no deadlock
+	})
 	env.RegisterActivityWithOptions(body, activity.RegisterOptions{Name: "Body"})
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{

@@ -22,9 +22,11 @@ import (
 // asRoot does what only root may on a host.
 func (w *world) asRoot(method, path string, parameters url.Values) {
 	w.t.Helper()
-	secret, err := w.sim.Token(access.Token{ID: "root@pam!test"})
-	if err != nil {
-		w.t.Fatal(err)
+	if w.root == "" {
+		var err error
+		if w.root, err = w.sim.Token(access.Token{ID: "root@pam!test"}); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(w.sim.CAPEM())
@@ -35,7 +37,7 @@ func (w *world) asRoot(method, path string, parameters url.Values) {
 		w.t.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	request.Header.Set("Authorization", "PVEAPIToken=root@pam!test="+secret)
+	request.Header.Set("Authorization", "PVEAPIToken=root@pam!test="+w.root)
 	response, err := transport.RoundTrip(request)
 	if err != nil {
 		w.t.Fatal(err)
@@ -176,16 +178,26 @@ func TestDestroyVMThatWasNeverLeasedOrRecorded(t *testing.T) {
 	}
 }
 
+// TestDestroyVMThatIsProtected: removal never gives up, but it waits for the
+// person who must act.
 func TestDestroyVMThatIsProtected(t *testing.T) {
 	w := leased(t)
 	w.clone(workerID)
 	w.asRoot(http.MethodPut, "/nodes/pv1-1/qemu/1000/config", url.Values{"protection": {"1"}})
 	err := w.proxmox().DestroyVM(t.Context(), refOf(workerID))
-	if err := errorIs(err, InvalidType, true, "protection"); err != nil {
+	if err := errorIs(err, InvalidType, false, "protection mode enabled", "clear the protection flag"); err != nil {
 		t.Error(err)
+	}
+	if application, ok := applicationError(err); !ok || application.NextRetryDelay() != insistEvery {
+		t.Errorf("the next attempt is not after %s", insistEvery)
 	}
 	if w.count() != 1 {
 		t.Error("it is gone")
+	}
+	w.asRoot(http.MethodPut, "/nodes/pv1-1/qemu/1000/config", url.Values{"protection": {"0"}})
+	w.twice("DestroyVM", func() error { return w.proxmox().DestroyVM(t.Context(), refOf(workerID)) })
+	if w.count() != 0 {
+		t.Error("it is still there")
 	}
 }
 

@@ -124,6 +124,32 @@ func TestClassifyLeavesAlone(t *testing.T) {
 	}
 }
 
+// TestInsist: what is final elsewhere is repeated slowly in removal, and keeps
+// its type for people; the rest is as it was.
+func TestInsist(t *testing.T) {
+	for _, test := range []struct {
+		err   error
+		kind  string
+		delay time.Duration
+	}{
+		{proxmox.ErrProtected, InvalidType, insistEvery},
+		{proxmox.ErrForbidden, ForbiddenType, insistEvery},
+		{refused("host pv9 is not in the site"), RefusedType, insistEvery},
+		{proxmox.ErrUnreachable, UnavailableType, 0},
+		{proxmox.ErrNoQuorum, UnavailableType, 15 * time.Second},
+	} {
+		got, ok := applicationError(insist(test.err))
+		if !ok || got.Type() != test.kind || got.NonRetryable() || got.NextRetryDelay() != test.delay || !strings.Contains(got.Message(), test.err.Error()) {
+			t.Errorf("%v: got %+v", test.err, got)
+		}
+	}
+	for _, err := range []error{nil, context.Canceled} {
+		if got := insist(err); !errors.Is(got, err) {
+			t.Errorf("%v became %v", err, got)
+		}
+	}
+}
+
 func TestIsRefused(t *testing.T) {
 	for _, test := range []struct {
 		err  error

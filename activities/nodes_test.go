@@ -102,7 +102,7 @@ func TestProveByTellsWhereItHangs(t *testing.T) {
 		"pulling": {corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
 			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "not found"}},
 		}}}, "to run: ImagePullBackOff not found"},
-		"no konnectivity": {corev1.PodStatus{Phase: corev1.PodRunning}, "logs and exec on " + nodeName + " through konnectivity"},
+		"no konnectivity": {corev1.PodStatus{Phase: corev1.PodRunning}, "logs and exec on " + nodeName},
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen := pod.DeepCopy()

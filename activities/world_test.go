@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -57,6 +58,7 @@ type world struct {
 	mu        sync.Mutex
 	flushed   []string
 	sshKey    []byte
+	root      string // secret of root's token, once there is one
 }
 
 // speed makes a clone take 20 ms.
@@ -143,6 +145,9 @@ func (w *world) startProxmox(speed float64) {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(w.sim.Close)
+	for _, node := range []string{"pv1-1", "pv1-2"} {
+		w.sshBanner(node)
+	}
 	secret, err := w.sim.Token(access.Token{ID: "aether@pve!test"})
 	if err != nil {
 		w.t.Fatal(err)
@@ -154,6 +159,24 @@ func (w *world) startProxmox(speed float64) {
 	w.pve, err = proxmox.New(proxmox.Config{Cluster: "homelab", Endpoints: endpoints, Token: proxmox.Token("aether@pve!test=" + secret), CA: w.sim.CAPEM()})
 	if err != nil {
 		w.t.Fatal(err)
+	}
+}
+
+// sshBanner waits until a host's SSH door serves: one that is closed before it
+// has begun would serve for ever.
+func (w *world) sshBanner(node string) {
+	w.t.Helper()
+	w.mu.Lock()
+	address := w.addresses[node+" 22"]
+	w.mu.Unlock()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // only read
+	banner := make([]byte, len("SSH-2.0"))
+	if _, err := io.ReadFull(conn, banner); err != nil || string(banner) != "SSH-2.0" {
+		w.t.Fatalf("ssh of %s: %q, %v", node, banner, err)
 	}
 }
 
