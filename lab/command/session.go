@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -68,7 +67,11 @@ func (s *session) up(ctx context.Context, do task) error {
 		return err
 	case err := <-done:
 		cancel()
-		return errors.Join(err, <-ended)
+		end := <-ended
+		if err != nil {
+			return err // why the lab was ended; how it ended follows from that
+		}
+		return end
 	}
 }
 
