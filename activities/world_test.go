@@ -1,6 +1,7 @@
 package activities
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/pem"
@@ -345,4 +346,9 @@ func errorIs(err error, kind string, final bool, parts ...string) error {
 		}
 	}
 	return nil
+}
+
+// refuse is a dialer to which nothing answers.
+func (w *world) refuse(ctx context.Context, network, _ string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, network, "127.0.0.1:1")
 }
