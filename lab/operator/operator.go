@@ -2,12 +2,14 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
 	"time"
 
 	"github.com/go-logr/logr"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/client"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 	kubeclient "sigs.k8s.io/controller-runtime/pkg/client"
@@ -121,17 +123,34 @@ func (o *Operator) Scale(ctx context.Context, tenant string, pool v1alpha1.Pool,
 	return nil
 }
 
-// lookEvery is the pause between two looks at Temporal.
-const lookEvery = 100 * time.Millisecond
+// lookEvery is the pause between two looks at Temporal: each costs the machine
+// that is measured.
+const lookEvery = 250 * time.Millisecond
 
-// pause waits for the next look.
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(lookEvery)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
+// until looks until it is done or fails. A server that does not answer in time
+// on a busy machine is asked again.
+func until(ctx context.Context, look func() (done bool, err error)) error {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		done, err := look()
+		if err != nil && (ctx.Err() != nil || !unanswered(err)) {
+			return err
+		}
+		if err == nil && done {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-ticker.C:
+		}
 	}
+}
+
+// unanswered tells whether an error says nothing about what was asked.
+func unanswered(err error) bool {
+	var late *serviceerror.DeadlineExceeded
+	var away *serviceerror.Unavailable
+	return errors.As(err, &late) || errors.As(err, &away) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -50,19 +50,16 @@ func (o *Operator) Runs(ctx context.Context, workflow, tenant string, since time
 
 // WaitRuns waits until n runs of a workflow on a tenant have been started
 // after since and look says yes to all.
-func (o *Operator) WaitRuns(ctx context.Context, workflow, tenant string, since time.Time, n int, look func(temporalclient.Run) bool) ([]temporalclient.Run, error) {
-	for {
-		runs, err := o.Runs(ctx, workflow, tenant, since)
-		if err != nil {
-			return nil, err
-		}
-		if len(runs) >= n && !slices.ContainsFunc(runs, func(r temporalclient.Run) bool { return !look(r) }) {
-			return runs, nil
-		}
-		if err := pause(ctx); err != nil {
-			return nil, fmt.Errorf("wait for %d runs of %s on tenant %s, there are %v: %w", n, workflow, tenant, runs, err)
-		}
+func (o *Operator) WaitRuns(ctx context.Context, workflow, tenant string, since time.Time, n int, look func(temporalclient.Run) bool) (runs []temporalclient.Run, err error) {
+	err = until(ctx, func() (bool, error) {
+		var err error
+		runs, err = o.Runs(ctx, workflow, tenant, since)
+		return len(runs) >= n && !slices.ContainsFunc(runs, func(r temporalclient.Run) bool { return !look(r) }), err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("wait for %d runs of %s on tenant %s, there are %v: %w", n, workflow, tenant, runs, err)
 	}
+	return runs, nil
 }
 
 // Started says yes to every run.
@@ -73,21 +70,22 @@ func Closed(r temporalclient.Run) bool { return !r.Open() }
 
 // WaitClosed waits for the end of a run and returns it with its status.
 func (o *Operator) WaitClosed(ctx context.Context, run temporalclient.Run) (temporalclient.Run, error) {
-	for {
+	err := until(ctx, func() (bool, error) {
 		described, err := o.Temporal.DescribeWorkflowExecution(ctx, run.ID, run.RunID)
 		if err != nil {
-			return run, fmt.Errorf("look at workflow %s: %w", run.ID, err)
+			return false, fmt.Errorf("look at workflow %s: %w", run.ID, err)
 		}
 		info := described.GetWorkflowExecutionInfo()
 		run.Status, run.Started = info.GetStatus(), info.GetStartTime().AsTime()
 		if !run.Open() {
 			run.Closed = info.GetCloseTime().AsTime()
-			return run, nil
 		}
-		if err := pause(ctx); err != nil {
-			return run, fmt.Errorf("wait for the end of %s %s: %w", run.Type, run.ID, err)
-		}
+		return !run.Open(), nil
+	})
+	if err != nil {
+		return run, fmt.Errorf("wait for the end of %s %s: %w", run.Type, run.ID, err)
 	}
+	return run, nil
 }
 
 // errEnded says that a run ended before what was waited for.
@@ -95,30 +93,38 @@ var errEnded = errors.New("the run has ended")
 
 // WaitStep waits until a step of an open run has begun, as its progress says.
 func (o *Operator) WaitStep(ctx context.Context, run temporalclient.Run, step string) error {
-	for {
-		var p workflows.Progress
-		answer, err := o.Temporal.QueryWorkflow(ctx, run.ID, run.RunID, workflows.ProgressQuery)
-		if err == nil {
-			err = answer.Get(&p)
-		}
-		var early *serviceerror.QueryFailed // its first task is not done yet
-		if err != nil && !errors.As(err, &early) {
-			return fmt.Errorf("wait for step %q of %s: %w", step, run.ID, err)
-		}
-		if slices.ContainsFunc(p.Steps, func(s workflows.Step) bool { return s.Name == step }) {
-			return nil
+	err := until(ctx, func() (bool, error) {
+		begun, err := o.begun(ctx, run, step)
+		if err != nil || begun {
+			return begun, err
 		}
 		described, err := o.Temporal.DescribeWorkflowExecution(ctx, run.ID, run.RunID)
 		if err != nil {
-			return fmt.Errorf("look at workflow %s: %w", run.ID, err)
+			return false, fmt.Errorf("look at workflow %s: %w", run.ID, err)
 		}
 		if status := described.GetWorkflowExecutionInfo().GetStatus(); status != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
-			return fmt.Errorf("wait for step %q of %s: %w: %s", step, run.ID, errEnded, status)
+			return false, fmt.Errorf("%w: %s", errEnded, status)
 		}
-		if err := pause(ctx); err != nil {
-			return fmt.Errorf("wait for step %q of %s: %w", step, run.ID, err)
-		}
+		return false, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait for step %q of %s: %w", step, run.ID, err)
 	}
+	return nil
+}
+
+// begun tells whether a run's progress has a step.
+func (o *Operator) begun(ctx context.Context, run temporalclient.Run, step string) (bool, error) {
+	var p workflows.Progress
+	answer, err := o.Temporal.QueryWorkflow(ctx, run.ID, run.RunID, workflows.ProgressQuery)
+	if err == nil {
+		err = answer.Get(&p)
+	}
+	var early *serviceerror.QueryFailed // its first task is not done yet
+	if err != nil && !errors.As(err, &early) {
+		return false, err
+	}
+	return slices.ContainsFunc(p.Steps, func(s workflows.Step) bool { return s.Name == step }), nil
 }
 
 // History reads all events of a run.
