@@ -44,9 +44,9 @@ build/bin/lab:
 ##@ Prove it
 
 .PHONY: test
-test: $(GOTESTSUM) programs ## Everything: formatting, lint, unit and lab tests, fuzzing, scenarios; with a summary
+test: $(GOTESTSUM) programs ## Formatting, vet, unit tests, fuzzing, scenarios; with a summary (lint, race, lab-tests and replay are targets of their own)
 	@rm -f $(BUILD)/test-*.json
-	@status=0; $(MAKE) --no-print-directory -k verify lint unit race fuzz lab-tests scenarios || status=1; \
+	@status=0; $(MAKE) --no-print-directory -k verify unit fuzz scenarios || status=1; \
 	(cd tools && go run ./summary ../$(BUILD)/test-*.json) || status=1; exit $$status
 
 # Built before any test's time runs.
