@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
@@ -86,16 +87,27 @@ func parseTenant(data []byte) (domain.Tenant, error) {
 	return *found, nil
 }
 
+// notYAML tells what the parser said, cut short: it has a line for each of a
+// file's mistakes.
+func notYAML(cause error) error {
+	const most = 400
+	text := cause.Error()
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return errors.New("it is not YAML: " + text)
+}
+
 // readDocument turns one document into JSON and tells whether it is the
 // tenant, and not one of its companions or empty.
 func readDocument(document []byte) (content []byte, wanted bool, err error) {
 	content, err = yaml.YAMLToJSONStrict(document)
 	if err != nil {
-		return nil, false, fmt.Errorf("it is not YAML: %w", err)
+		return nil, false, notYAML(err)
 	}
 	var value any
 	if err := json.Unmarshal(content, &value); err != nil {
-		return nil, false, fmt.Errorf("it is not YAML: %w", err)
+		return nil, false, notYAML(err)
 	}
 	if value == nil {
 		return nil, false, nil // comments alone

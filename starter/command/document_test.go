@@ -86,7 +86,11 @@ func TestParseTenantWholeFiles(t *testing.T) {
 			}
 		})
 	}
-	_, err := parseTenant([]byte("kind: AetherCluster\nmetadata: {name: a, b: c}\nspec: {d: e}\n"))
+	_, err := parseTenant([]byte("kind: AetherCluster\nspec:\n" + strings.Repeat("  a: b\n", 10000)))
+	if err == nil || len(err.Error()) > 600 || !strings.Contains(err.Error(), "already set") {
+		t.Errorf("a file with many mistakes: %d bytes of message", len(err.Error()))
+	}
+	_, err = parseTenant([]byte("kind: AetherCluster\nmetadata: {name: a, b: c}\nspec: {d: e}\n"))
 	var problems domain.Problems
 	if !errors.As(err, &problems) || len(problems) != 2 {
 		t.Errorf("not all problems at once: %v", err)

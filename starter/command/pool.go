@@ -15,7 +15,7 @@ import (
 )
 
 func newPool(p *program) *cobra.Command {
-	command := &cobra.Command{Use: "pool", Aliases: []string{"pools"}, Short: "List and scale the pools of a tenant"}
+	command := group(&cobra.Command{Use: "pool", Aliases: []string{"pools"}, Short: "List and scale the pools of a tenant"})
 	command.AddCommand(newPoolList(p), newPoolScale(p))
 	return command
 }

@@ -51,6 +51,14 @@ func (p *program) run(ctx context.Context, args []string) int {
 	return 0
 }
 
+// group makes a command that only holds others say so when it is given a name
+// that is none of theirs; by itself it would show its help and succeed.
+func group(command *cobra.Command) *cobra.Command {
+	command.Args = cobra.NoArgs
+	command.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	return command
+}
+
 func newRoot(p *program) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "aether",

@@ -23,7 +23,7 @@ import (
 )
 
 func newServe(options *config.Options) *cobra.Command {
-	command := &cobra.Command{Use: "serve", Short: "Run one of the platform's own servers"}
+	command := group(&cobra.Command{Use: "serve", Short: "Run one of the platform's own servers"})
 	command.AddCommand(newServeShim(options), newServeXDS(options), newServeCodec(options))
 	return command
 }

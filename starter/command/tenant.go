@@ -19,7 +19,7 @@ import (
 )
 
 func newTenant(p *program) *cobra.Command {
-	command := &cobra.Command{Use: "tenant", Aliases: []string{"tenants"}, Short: "Create, change and delete tenants"}
+	command := group(&cobra.Command{Use: "tenant", Aliases: []string{"tenants"}, Short: "Create, change and delete tenants"})
 	command.AddCommand(
 		newTenantWrite(p, "create", "CreateTenant", "Create a tenant from a file, and follow it"),
 		newTenantWrite(p, "apply", "ApplyTenant", "Change a tenant to what a file says, and follow it"),
